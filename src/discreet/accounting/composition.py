@@ -4,8 +4,8 @@ These accountants use only one point of each event's privacy curve: event i is (
 delta that the caller asks for is divided in three: the failure probabilities of the events themselves (own
 deltas, see `normal`) come first, then a share for every event that has no pure epsilon and for shuffling, and
 the rest is the delta that the composition theorem itself adds. Basic composition adds none, so there the
-events share all of it. `totals.basic` adds up pairs that are fixed; here the pairs are chosen such that the
-deltas add up to the given one.
+events share all of it. `conversion.basic` adds up pairs that are fixed; here the pairs are chosen such that
+the deltas add up to the given one.
 
 Computes random allocation numerically: the hockey-stick curve of one pass in which a unit takes part in
 one of t Gaussian steps.
@@ -476,7 +476,7 @@ def basic(event: Event, delta: float) -> float:
     3.0
     """
     form = normal(event)
-    # `solve.least_epsilon` subtracts the own deltas from delta and passes the rest to the function below.
+    # `least_epsilon` subtracts the own deltas from delta and passes the rest to the function below.
     return least_epsilon(
         form, delta, lambda remaining_delta: _sum(_pairs(form, remaining_delta)), _total_pure(form)
     )

@@ -125,7 +125,7 @@ class SampledFilter(_Filter):
         _require.integer(order=order, at_least=2)
         self._order = int(order)
         # Costs of the norms 0, clip / 256, 2 clip / 256, ..., clip.
-        # `rdp_sampled.gaussian` returns order - 1 times the Rényi divergence.
+        # `rdp.sampled_gaussian` returns order - 1 times the Rényi divergence.
         norms = [self._clip * k / 256 for k in range(1, 257)]
         costs = [rdp.sampled_gaussian(rate, deviation / norm)(float(order)) / (order - 1) for norm in norms]
         self._levels = np.array([0.0, *costs])

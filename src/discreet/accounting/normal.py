@@ -274,7 +274,7 @@ def _group(e: ev.Group) -> _Rewriting:
         return _equal_price(ev.compose(grouped))
     if isinstance(e.event, se.RandomAllocation) and 1 < e.event.selected < e.event.steps:
         # `_allocation` rewrites it to a composition, one pass per block of steps, for given blocks of one
-        # unit (`sampled_events.one_block`). The units of a group have different blocks, so a group is not
+        # unit (`events.one_block`). The units of a group have different blocks, so a group is not
         # rewritten, and only bounds for the whole event hold. With selected = steps nothing is drawn.
         return _equal_price(e)
     reduced, part_delta, part_distance = _REWRITINGS.get(type(e.event), _equal_price)(e.event)

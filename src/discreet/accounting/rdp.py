@@ -697,7 +697,7 @@ def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
 
 # Each of these events has one dominating pair, and some relabeling of outputs swaps its two distributions (x
 # -> s - x for noise that is shifted by s). In a composition the outputs of all such pairs are relabeled. For
-# them `rdp_sampled.poisson` leaves out the factor 3 of Zhu & Wang's bound: an event that does not belong here
+# them `poisson` leaves out the factor 3 of Zhu & Wang's bound: an event that does not belong here
 # would be charged too little.
 _MIRRORED = {
     ev.Gaussian,
@@ -907,5 +907,5 @@ def _search(price: Callable[[float], float]) -> AtOrder:
 
 def _integers(order: float) -> list[float]:
     """Return the integers beside an order: some moments are exact at integers and bounded by chords between
-    them (`rdp_sampled.chord`)."""
+    them (`chord`)."""
     return [float(n) for n in (math.floor(order), math.ceil(order)) if n >= 2]

@@ -193,7 +193,7 @@ def _losses(clones: int, local_epsilon: float) -> tuple[_Array, _Array]:
 
 def _excess(order: float, losses: _Array, weights: _Array, local_epsilon: float) -> float:
     """Return an upper bound of the sum of sqrt(P Q) (cosh((order - 1/2) L) - cosh(L / 2)) over counts, L the
-    losses (see `rdp_rules`). Counts beyond 20 standard deviations have a probability of at most 2 e^{-200} by
+    losses (see `rdp`). Counts beyond 20 standard deviations have a probability of at most 2 e^{-200} by
     Hoeffding's inequality, and are charged the largest loss; e^{-199} in the code leaves a margin."""
     inside = float(np.sum(weights * 2 * np.sinh(order * losses / 2) * np.sinh((order - 1) * losses / 2)))
     beyond = (

@@ -1,5 +1,5 @@
 """Changepoint detection: when did a series change? The most likely time is chosen privately from the complete
-series (`alarms` watches a series while it goes on).
+series, and watches a series while it goes on.
 
 A row has a time, a whole number from 1 to a public `times`, and a value. A `Change` says how values are
 distributed before and after the change, and gives each row a ratio: its log-likelihood ratio of "after" to

@@ -17,7 +17,7 @@ Defines spending sequences: how a procedure for an unlimited number of tests dis
 over them.
 
 A sequence gamma(1), gamma(2), ... is non-negative, non-increasing and sums to at most one; the theorems of
-online false discovery rate control in `discovery` and `_alpha_wealth` need that and nothing else.
+online false discovery rate control below need that and nothing else.
 
 Defines common parts of the procedures of online false discovery rate control: decisions, streams, and the
 checks of p-values and of saved states.

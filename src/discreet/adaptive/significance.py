@@ -301,7 +301,7 @@ class ProportionTest:
     Proof:     the p-value of "greater" is P(X + noise >= observed noisy count) for X binomial. Without
                `trials` it is the largest such tail of (1 - c) yes - c no, where c is `chance` and yes and no
                are the two noisy counts, over all numbers of rows that the noise on their sum allows (the
-               method is in the module `result`). Among the probabilities of a one-sided null the tail is
+               method is above). Among the probabilities of a one-sided null the tail is
                largest at `chance`.
     """
 

@@ -171,7 +171,7 @@ def _references(ledger: Ledger) -> list[str]:
         field, wanted = _POINTS.get(entry.kind, ("", ()))
         number = entry.body.get(field) if field else None
         if entry.kind == SERVED and number == 0 and entry.body.get("carried"):
-            # a charge of another ledger (`carrying`), whose releases do not move
+            # a charge of another ledger (`backups`), whose releases do not move
             pass
         elif field and (not isinstance(number, int) or kinds.get(number) not in wanted):
             problems.append(f"entry {entry.seq} ({entry.kind}) points to no {' or '.join(wanted)} before it")

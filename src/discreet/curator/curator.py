@@ -65,7 +65,7 @@ class Curator(BudgetedDataset):
         self._prepare(mechanism.event, analyst, requested_price)
         with self.ledger.writing() as writer:
             if self.withheld is not None and described is not None and not fresh:
-                # Refuses if the answer to the same question is still withheld (`withholding`), whichever
+                # Refuses if the answer to the same question is still withheld (`budgeted`), whichever
                 # opening asked it.
                 wanted = question_key(getattr(mechanism, "key", described))
                 self.withheld.check(writer, lambda charge: question_of(charge) == wanted)
@@ -130,7 +130,7 @@ class Curator(BudgetedDataset):
 
         With a public number of steps (`segments.train`), a `checkpoint` file is written after `every` steps,
         and the function `progress` is called after each step; `segments.resume` continues an interrupted run.
-        With a secret number of steps (`sealed_runs.run`), the state is kept in the vault, and `number`, the
+        With a secret number of steps (`segments.run`), the state is kept in the vault, and `number`, the
         number of its charge, continues an interrupted run. To hide its running time, give `pace`, the least
         seconds of each round (a step, or an idle round in its place), or `seconds` after the call, before
         which nothing of any step is written (0: what the server has set in `sealed_for`, if anything).

@@ -487,7 +487,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Wait until the names in a folder are on disk; raise if that fails, unlike `locks.sync_folder`."""
+    """Wait until the names in a folder are on disk; raise if that fails, unlike `store.sync_folder`."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -164,7 +164,7 @@ class Asker:
         if held is not None and self._store is not None:
             self._store.give_up(held)
             return
-        # A forked child has closed its copy of the descriptor (`locks`), and the file is its parent's.
+        # A forked child has closed its copy of the descriptor (`store`), and the file is its parent's.
         if held is None or held.lock is None or not held.own:
             return
         with suppress(OSError):

@@ -209,7 +209,7 @@ def _write(handle: int, data: bytes, folder: Path, *, durable: bool) -> None:
         if durable:
             os.fsync(file.fileno())
     if durable:
-        # Not `locks.sync_folder`, which ignores errors.
+        # Not `store.sync_folder`, which ignores errors.
         directory = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(directory)

@@ -61,7 +61,6 @@ class Explanation(_require.NearestNames):
             parts += [f"  {line}" for line in _align(section)]
         return "\n".join(parts)
 
-
     def _repr_html_(self) -> str:
 
         return fragment(self)

@@ -3,10 +3,11 @@
     model = people.fit(SGDLogisticRegression(epsilon=1), target="income")    # or DPClassifier(...).fit(X, y)
     models.save(model, "income.model"); model = models.load("income.model")
 
-The file is in the safetensors layout (module `files`), so that other programs can read the weights. Beside
-them it holds only facts that were declared or released: the schema of the columns that the model was trained
-on, or the bounds and classes that `fit(X, y)` was given, the sizes of its layers, and the price. It never
-holds code: a model that was trained with a module of the user's is loaded with `load(path, module=...)`.
+The file is in the safetensors layout (module `training.checkpoints`), so that other programs can read the
+weights. Beside them it holds only facts that were declared or released: the schema of the columns that the
+model was trained on, or the bounds and classes that `fit(X, y)` was given, the sizes of its layers, and the
+price. It never holds code: a model that was trained with a module of the user's is loaded with `load(path,
+module=...)`.
 """
 
 from __future__ import annotations

@@ -237,7 +237,6 @@ def trainer_trials(
 
 def _rho(trials: TrialDistribution, epsilon: float, delta: float, neighbors: Any) -> float:
     """Return the rho that one run may cost, as zCDP, in a search of (epsilon, delta)."""
-    # Imported here, as `tabular.search` uses this module.
     from ..tabular.search import run_rho
 
     return run_rho(trials, epsilon, delta, neighbors)

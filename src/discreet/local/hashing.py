@@ -78,7 +78,7 @@ class LocalHashing(FrequencyOracle):
     Guarantee: one report is epsilon-DP.
     Proof:     the masks do not depend on the value; given them, the report is k-ary randomized response over
                the buckets, with weight a for the true bucket, weight b for any other, and a / b <=
-               exp(epsilon) (`_draws.odds`). Wang et al. 2017 (USENIX Security); with two buckets it is that
+               exp(epsilon) (`_base.odds`). Wang et al. 2017 (USENIX Security); with two buckets it is that
                of Bassily & Smith 2015, arXiv:1504.04686. For the estimate: P(<m, x> = <m, y> for all masks m)
                = 1 / buckets exactly for x != y, so a report supports any other value with probability q =
                1 / buckets.
@@ -100,7 +100,7 @@ class LocalHashing(FrequencyOracle):
             object.__setattr__(self, "buckets", self._best_buckets())
         if self.buckets < 2 or self.buckets & (self.buckets - 1) or self.buckets > 1 << 30:
             raise _require.fail("buckets", self.buckets, "a power of two from 2 to 2**30")
-        self._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_draws`)
+        self._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_base`)
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -293,7 +293,7 @@ class HadamardResponse(FrequencyOracle):
             raise _require.fail(
                 "blocks", self.blocks, f"a power of two up to the domain's size {self.domain}"
             )
-        self._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_draws`)
+        self._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_base`)
 
     @property
     def _block(self) -> int:

@@ -77,7 +77,7 @@ class LongTermResponse(FrequencyOracle):
             raise _require.fail("domain", self.domain, "at most 2**20")
         if not _base.positive_epsilon(self.first_epsilon) < _base.positive_epsilon(self.epsilon):
             raise _require.fail("first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}")
-        self._instantaneous  # noqa: B018 - refuses epsilons too small for integer odds (`_draws`)
+        self._instantaneous  # noqa: B018 - refuses epsilons too small for integer odds (`_base`)
 
     @property
     def _permanent(self) -> tuple[int, int]:

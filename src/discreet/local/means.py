@@ -5,7 +5,7 @@ A value is first rounded to a grid with the numbers 0, 1, ..., `steps` (up or do
 is unchanged, up to 2**-32 of a step). Everything after that is integers, so that the ratio of the
 probabilities of a report is a ratio of two integers, and the guarantee holds for what is really drawn. Each
 estimate is unbiased, apart from that 2**-32, and has an error bound. Bounds are public; a value outside is
-clamped to them. In the proofs, a and b are the integer weights of `_draws.odds`, a / b <= exp(epsilon).
+clamped to them. In the proofs, a and b are the integer weights of `_base.odds`, a / b <= exp(epsilon).
 
 Defines the base class of the randomizers of means: the grid to which a value is rounded, and the error of
 the estimate.
@@ -120,7 +120,7 @@ class MeanRandomizer(LocalRandomizer):
 
     def _on_grid(self, positions: NDArray[np.float64], entropy: Entropy) -> Codes:
         """Round positions at random to grid numbers, so that the mean of the grid number is the position, up
-        to 2**-32: the coin's probability is a multiple of 1 / `_draws.COIN`. The ratio of a report's
+        to 2**-32: the coin's probability is a multiple of 1 / `_base.COIN`. The ratio of a report's
         probabilities does not depend on it."""
         floors = np.clip(np.floor(positions), 0, self.steps).astype(np.int64)
         fractions = np.floor((positions - floors) * _base.COIN).astype(np.int64)
@@ -174,7 +174,7 @@ class DuchiMean(MeanRandomizer):
 
     def __post_init__(self) -> None:
         self._check()
-        self._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_draws`)
+        self._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_base`)
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -249,7 +249,7 @@ class PiecewiseMean(MeanRandomizer):
 
     def __post_init__(self) -> None:
         self._check()
-        self._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_draws`)
+        self._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_base`)
 
     @property
     def window(self) -> int:
@@ -354,7 +354,7 @@ class HybridMean(MeanRandomizer):
 
     def __post_init__(self) -> None:
         self._check()
-        self._parts[1]._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_draws`)
+        self._parts[1]._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_base`)
 
     @property
     def _parts(self) -> tuple[DuchiMean, PiecewiseMean]:

@@ -4,8 +4,8 @@ per person.
 Every person has one of `domain` values, numbered from 0. Every oracle of this module is a pure protocol (Wang
 et al. 2017): a report *supports* some values, the sender's own with probability p and any other one with
 probability q. So (c / n - q) / (p - q) is an unbiased estimate of the share of a value that c of n reports
-support, and its variance is known beforehand. `choice.best` compares the oracles. In the proofs, a and b are
-the integer weights of `_draws.odds`, a / b <= exp(epsilon).
+support, and its variance is known beforehand. `hashing.best` compares the oracles. In the proofs, a and b are
+the integer weights of `_base.odds`, a / b <= exp(epsilon).
 
 Defines randomized response by an arbitrary channel: a table with the probability of each report given each
 value, as exact rationals.
@@ -163,7 +163,7 @@ class KaryResponse(FrequencyOracle):
 
     Guarantee: one report is epsilon-DP.
     Proof:     the true value has weight a and every other report weight b, of a total that is the same for
-               all values; a / b <= exp(epsilon) (`_draws.odds`). Kairouz, Bonawitz & Ramage 2016,
+               all values; a / b <= exp(epsilon) (`_base.odds`). Kairouz, Bonawitz & Ramage 2016,
                arXiv:1602.07387; for two values Warner 1965.
     Assumes:   `entropy` yields independent uniform bits.
 

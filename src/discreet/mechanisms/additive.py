@@ -542,7 +542,7 @@ class InputPerturbation:
 
     def error(self, confidence: float = 0.95) -> Any:
         """Return a proved bound on the error of the sum or mean, from public numbers: see
-        `noise_tails.laplace_sum_error`."""
+        `noise.laplace_sum_error`."""
         _require.open_probability(confidence=confidence)
         rows = self.public.declared_size("input perturbation")
         return self._in_units(noise.laplace_sum_error(self.scale, rows, 1 - confidence))

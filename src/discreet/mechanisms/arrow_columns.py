@@ -331,7 +331,7 @@ class Ordered:
 
     def smooth(self, beta: float, floor: float) -> float:
         """Return max(floor, max_k exp(-beta k) A_k), to a relative error of 1e-12, which
-        `smooth._ROUNDING` allows for.
+        `stability._ROUNDING` allows for.
 
         Terms with k > ln((high - low) / floor) / beta are below the floor, so only that many values around
         the median matter.

@@ -494,7 +494,7 @@ class IntegerLaplace:
 
     def combined_width(self, confidence: float = 0.95) -> float:
         """Return by how many of its standard deviations a linear combination of draws is off at most, with
-        probability `confidence`; see `noise_tails.laplace_width`."""
+        probability `confidence`; see `laplace_width`."""
         _require.open_probability(confidence=confidence)
         return laplace_width(self.scale, confidence)
 
@@ -596,12 +596,12 @@ class IntegerGaussian:
 
     def error(self, confidence: float = 0.95, *, entries: int = 1) -> int:
         """Return a t such that all of `entries` draws stay within t with probability `confidence`; see
-        `noise_tails.gaussian_tail`."""
+        `gaussian_tail`."""
         return gaussian_error(self.variance, failure_per_draw(confidence, entries))
 
     def combined_width(self, confidence: float = 0.95) -> float:
         """Return by how many of its standard deviations a linear combination of draws is off at most, with
-        probability `confidence`; see `noise_tails.gaussian_width`."""
+        probability `confidence`; see `gaussian_width`."""
         _require.open_probability(confidence=confidence)
         return gaussian_width(self.variance, confidence)
 

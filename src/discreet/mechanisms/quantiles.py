@@ -62,7 +62,7 @@ class Quantile:
 
     Guarantee: one exponential mechanism of bounded range epsilon (so epsilon-DP). With probability
                `confidence` the distance is at most `error` ranks; some grid point has distance 0.
-    Proof:     the exponential mechanism (`selectors.ExponentialMechanism`) over all grid points, drawn
+    Proof:     the exponential mechanism (`selection.ExponentialMechanism`) over all grid points, drawn
                exactly: first a run of equal score with its number of points as weight, then a point of it,
                uniformly (Smith 2011, on a grid). Distance = max(0, (1-q) B - q (E + A), q A - (1-q) (B + E)).
                A row that appears or disappears moves each term, hence the maximum, by at most max(q, 1-q). A

@@ -2,7 +2,7 @@
 randomized-response design), so that no single report can be held against anyone.
 
 Reports reveal how many people reported, so the relations here are `replace` and `zero_out` (the number of
-units is public); under `add_remove` the mechanism is refused. The designs are in `response_designs`.
+units is public); under `add_remove` the mechanism is refused.
 
 Defines designs of randomized response: the probability of each report given each truth, as exact
 rationals.

@@ -204,8 +204,8 @@ class SmoothSensitivityMedian:
     all data.
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP, under add_remove, replace and zero_out.
-    Proof:     `_order`: max_k exp(-beta k) A_k is a beta-smooth upper bound of the local sensitivity under
-               all three relations (raised to a constant where it is tiny, which keeps it smooth); then
+    Proof:     `arrow_columns`: max_k exp(-beta k) A_k is a beta-smooth upper bound of the local sensitivity
+               under all three relations (raised to a constant where it is tiny, which keeps it smooth); then
                `SmoothNoise`. Clamping is post-processing.
     Assumes:   one row per unit.
     """

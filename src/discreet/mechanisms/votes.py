@@ -389,7 +389,7 @@ def gaussian_lead(variance: Real, confidence: float, classes: int) -> int:
     `confidence`.
 
     Proof: the noise of two counts differs by g or more with probability at most Phi(-(g - 2) / (sigma sqrt
-           2)), see `vote_cost.answer_votes`; a union bound over the classes - 1 others.
+           2)), see `answer_votes`; a union bound over the classes - 1 others.
     """
     _require.open_probability(confidence=confidence)
     _require.integer(classes=classes, at_least=2)

@@ -26,7 +26,7 @@ from .plan import Plan
 from .sources import Filtered, From, is_within_range, source_key
 
 # The largest number of combinations of classes, before any are merged, that are written out: with more, the
-# queries are refused as a workload, and must be asked one by one. Not tuned; `workload_plan._NO_CELL` is made
+# queries are refused as a workload, and must be asked one by one. Not tuned; `workload._NO_CELL` is made
 # for at most 2**16.
 MAX_RAW = 1 << 16
 # The largest number of entries (answers, times combinations) of the matrix of `explicit`. Not tuned.

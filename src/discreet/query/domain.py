@@ -49,7 +49,7 @@ class ValueDomain:
     aggregate. `null`: True for the literal NULL alone, which may be compared with any kind. An expression
     that may be NULL has a type in the engine, where comparing a text with a number would fail.
 
-    For the result of an operator, its rule (`rules`) computes the domain, and `nodes.make` then sets
+    For the result of an operator, its rule (`operators`) computes the domain, and `nodes.make` then sets
     `integer` and `finite`.
     """
 

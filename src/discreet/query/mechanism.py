@@ -168,7 +168,7 @@ class Query:
     Guarantee: a run is as private as its `event` says, for the neighbors of `public`.
     Proof:     `Measure.sensitivity` bounds each measure; the theorem of its noise is in `mechanisms.noise`,
                that of choices in `price._selector`, that of selecting groups in
-               `partition.show_probabilities`. Adaptive composition adds them up: each step looks only at the
+               `price.show_probabilities`. Adaptive composition adds them up: each step looks only at the
                data and at the released results of earlier steps.
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """

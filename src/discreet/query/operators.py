@@ -12,13 +12,12 @@ A rule takes the domains of the arguments (`domain.ValueDomain`) and returns the
 raises a `Refusal` for arguments that the operator is not for. A domain may be too wide, never too narrow: it
 decides the sensitivity of sums, and which groups are public. A value that is NULL is called missing; values
 of `domain.number(...)` may be missing unless nullable=False is given. `ValueDomain.integral` says that all
-values are whole numbers, and `integer` that the engine's type is an integer type, for which // truncates. The
-rules of dates and texts are in `date_rules` and `text_rules`; the operators themselves are in `operators`.
+values are whole numbers, and `integer` that the engine's type is an integer type, for which // truncates.
 
 Computes the domains (`domain.ValueDomain`) of functions of dates from those of their arguments:
 differences, sums with days and months, parts, DATE_TRUNC and STRFTIME.
 
-A function that does this for one operator is its rule (`rules.Rule`). In a domain, `low` and `high` of a date
+A function that does this for one operator is its rule (`Rule`). In a domain, `low` and `high` of a date
 are ordinals (`date.toordinal`).
 
 Defines the domain rules of text functions: which texts a result can be. If the argument is a column of

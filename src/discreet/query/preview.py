@@ -331,7 +331,7 @@ def _choosing(choice: Choice, selector: Selector) -> str:
     the value's own unit.
 
     `selector.error` bounds the shortfall: how far the score of the chosen candidate is below the best score.
-    For the quantile a / b a score is minus b times the distance to the wanted rank (`quantiles.scores`). Some
+    For the quantile a / b a score is minus b times the distance to the wanted rank (`mechanism.scores`). Some
     candidate has that rank, so that the best score is 0, and a shortfall of s means s / b rows. For the most
     common values a score is a count.
     """

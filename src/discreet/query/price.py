@@ -353,7 +353,7 @@ def _selector(shape: PricedShape, choice: Choice, epsilon: Fraction) -> Selector
     `bounding.rows` rows: of the group for a quantile, of each value for the most common values.
 
     Quantile q = a/b: of n rows, `below` are below a candidate and `at` equal it; its score is
-    -max(b below - a n, a n - b (below + at), 0), an integer (`quantiles.scores`). A row that is added or
+    -max(b below - a n, a n - b (below + at), 0), an integer (`mechanism.scores`). A row that is added or
     removed moves it by at most max(a, b - a); a row that is replaced does both. Most common values: the score
     is the count of a candidate, which moves by at most 1 per row; under add_remove all counts move in the
     same direction (`monotone`).

@@ -310,7 +310,7 @@ class WorkloadPreview:
         lines += [f"Note: {note}." for note in self.notes]
         if self.alone is not None:
             together = self.rmse**2
-            # one by one some numbers may be exact (`public_size`)
+            # one by one some numbers may be exact (`plan`)
             saved = f", {1 - together / self.alone:.0%} less" if together < self.alone else ""
             lines.append(
                 f"one by one at the same total price the mean squared error would be "

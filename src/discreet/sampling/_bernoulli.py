@@ -46,7 +46,7 @@ def bernoulli(p: Any, n: int, entropy: Entropy) -> Bools:
 
     Guarantee: independent Bernoulli(p) for every rational p in [0, 1].
     Proof:     U < p, decided by the first 16 bits of U unless they equal those of p; then by more bits
-               (`_bounds.below`).
+               (`_entropy.below`).
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
@@ -61,7 +61,7 @@ def bernoulli_exp(x: Any, n: int, entropy: Entropy) -> Bools:
     """Toss `n` independent coins, each True with probability exactly exp(-x).
 
     Guarantee: independent Bernoulli(exp(-x)) for every rational x >= 0; no rounding enters.
-    Proof:     as `bernoulli`, with proved bounds on the binary digits of exp(-x) (`_bounds.exp_neg`).
+    Proof:     as `bernoulli`, with proved bounds on the binary digits of exp(-x) (`_entropy.exp_neg`).
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
@@ -103,8 +103,8 @@ def bernoulli_exp_each(numerators: Any, denominator: int, entropy: Entropy) -> B
 
     Guarantee: independent; no rounding enters.
     Proof:     U < exp(-x) is decided in floats where the two are further apart than the error of numpy's exp
-               and of the 53 bits of U that are known; elsewhere by `_bounds.below`, with proved bounds on the
-               digits of exp(-x) and more bits of U.
+               and of the 53 bits of U that are known; elsewhere by `_entropy.below`, with proved bounds on
+               the digits of exp(-x) and more bits of U.
     Assumes:   `entropy` yields independent uniform bits; numpy's exp is right to 2**-48 (checked by the
                tests).
     """

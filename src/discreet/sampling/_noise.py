@@ -15,7 +15,7 @@ Draws single values of integer noise, without the tables that many draws share: 
 nothing to prepare.
 
 The time of a draw must not depend on its value, which would be a timing side channel. Each attempt takes the
-same steps on integers of the same lengths (see `_exponential`), and the draw is returned as a constant
+same steps on integers of the same lengths (see `Logarithm`), and the draw is returned as a constant
 (`lift`) plus its value, so that small values are not shorter integers. The number of rejected proposals tells
 nothing: attempts are independent, so that it is independent of the one that is accepted. What remains: an
 attempt that its first bits do not decide (one in about 2**55) takes longer, and for a draw beyond 20 scales,
@@ -426,7 +426,7 @@ def _draw(shape: _Shape, n: int, entropy: Entropy) -> Integers:
 def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
     """Return n draws made one by one.
 
-    Each comes with a large constant added (`_single.lift`), so that all draws are integers of the same length
+    Each comes with a large constant added (`lift_one`), so that all draws are integers of the same length
     and the time does not depend on them. The constant is subtracted in 64 bits where all of them fit.
     """
     lift = lift_one(shape.scale)

@@ -3,7 +3,7 @@ noisy scores were never rounded.
 
 Each candidate's noise is a function of a uniform number U of which 64 bits are drawn (a word). Floats give an
 interval for every noisy score; candidates whose intervals overlap, if their order decides the selection, are
-compared by integers that are proved to enclose them (`_bounds`), with as many more bits of U as it takes.
+compared by integers that are proved to enclose them (`_entropy`), with as many more bits of U as it takes.
 
 Draws one index exactly, with probabilities proportional to integer weights times exponentials: the
 exponential mechanism over groups of candidates that share a score (the weight is the size of a group).

@@ -231,7 +231,7 @@ class SessionBase(NearestNames):
 
     def _delta(self, epsilon: Any, policy: Policy) -> float:
         """Return the default delta of a question that costs `epsilon`: the part of the budget's delta that
-        `terms.share_of` gives it, so that delta is not used up before epsilon. With two budgets, the
+        `share_of` gives it, so that delta is not used up before epsilon. With two budgets, the
         analyst's and the dataset's, the smaller part."""
         analyst_budget = policy.of(self.analyst)
         return min(

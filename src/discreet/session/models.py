@@ -200,7 +200,7 @@ class Models(SessionBase):
         teachers. `progress` is called with (teachers trained so far, `teachers`). `number`, the number of its
         charge in the ledger, returns a labeller that was started before, for example after a restart.
         """
-        # `preview_teach` reads the names and defaults of these parameters too (`teaching.preview`). The
+        # `preview_teach` reads the names and defaults of these parameters too (`preview`). The
         # dictionary is made before the import, which would add a name to locals().
         options = {
             name: value for name, value in locals().items() if name not in ("self", "learner", "number")

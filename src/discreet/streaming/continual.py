@@ -249,7 +249,7 @@ def filtered_deviation(counter: ContinualCounter, step: int) -> float:
     length = counter._block_length(1)
     noise_deviation = math.sqrt(noise_variance(counter, length))
     if isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
-        # `counter_checks.check_shape` refuses decayed sums with these strategies.
+        # `check_shape` refuses decayed sums with these strategies.
         assert counter.window is not None
         variances = variances_of(counter.strategy, length)
         before = step - counter.window
@@ -451,7 +451,7 @@ class ContinualCounter:
         """Return the root mean squared error over all steps of the horizon (or of a block, or of 1,024
         steps).
 
-        `build.counter` chooses the strategy with the smallest one, and must choose the same when a stored
+        `counter` chooses the strategy with the smallest one, and must choose the same when a stored
         stream is built again: neither the formula nor its numbers of steps may change.
         """
         steps = range(1, (self.horizon or self.restart or 1024) + 1)

@@ -353,7 +353,7 @@ class BufferedEncoder(Encoder):
 
     def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
         coefficients = self.diagonals()
-        # Rounds up: floats err by less than this factor over `counter_checks.MAX_STEPS` steps.
+        # Rounds up: floats err by less than this factor over `continual.MAX_STEPS` steps.
         rounding = 1 + 1e-9
         length = math.sqrt(toeplitz_square(coefficients, separation, times)) * rounding
         # The unit changes up to `l0` entries of the vector at each of `times` steps, and rounding may carry

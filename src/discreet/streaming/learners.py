@@ -368,7 +368,7 @@ def _tuned_parameter(
     learner: str, loss: Loss, space: Space, sums: ContinualCounter, clip: Real, ridge: Real
 ) -> float:
     """Return the parameter: the strong convexity H for "leader", and otherwise what minimizes the regret
-    bound without noise (`rules`), L sqrt(T) / D for "mirror" and sqrt(T / (8 ln N)) for "experts". L is the
+    bound without noise (`losses`), L sqrt(T) / D for "mirror" and sqrt(T / (8 ln N)) for "experts". L is the
     longest gradient, T the number of rounds, D the diameter of the set and N the number of experts."""
     steps = sums.horizon or 1
     if learner == "experts":

@@ -166,7 +166,7 @@ class FollowTheApproximateLeader:
         return self.decision
 
     def regret_bound(self, lipschitz: float) -> float:
-        """Return a bound of the expected regret over all steps (`rules.leader_bound`)."""
+        """Return a bound of the expected regret over all steps (`losses.leader_bound`)."""
         return leader_bound(self.space, lipschitz, self.convexity, self.sums.deviations())
 
 
@@ -203,7 +203,7 @@ class OnlineMirrorDescent:
         return self.decision
 
     def regret_bound(self, lipschitz: float) -> float:
-        """Return a bound of the expected regret over all steps (`rules.mirror_bound`)."""
+        """Return a bound of the expected regret over all steps (`losses.mirror_bound`)."""
         return mirror_bound(self.space, lipschitz, self.rate, self.sums.deviations())
 
 
@@ -239,7 +239,7 @@ class PrivateExperts:
         return self.decision
 
     def regret_bound(self) -> float:
-        """Return a bound of the expected regret over all steps (`rules.experts_bound`)."""
+        """Return a bound of the expected regret over all steps (`losses.experts_bound`)."""
         laplace = isinstance(self.sums.noise, IntegerLaplace)
         return experts_bound(self.sums.dimension, self.temperature, self.sums.deviations(), laplace=laplace)
 

@@ -79,7 +79,7 @@ class AIM(Synthesizer):
 
     Two things differ from the paper. One-way marginals get a larger share of the budget, divided among them
     by their number of codes. Where a column has many codes, these are grouped by their noisy counts
-    (`coarsening.group_codes`) before tables by several columns are measured; columns of constraints keep
+    (`model.group_codes`) before tables by several columns are measured; columns of constraints keep
     their codes.
 
     Guarantee: rho-zCDP, as `event` says, although the number of rounds and their prices depend on what

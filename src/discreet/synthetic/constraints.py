@@ -176,7 +176,7 @@ def _ranges_of_bins(
 
 _OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 # How often numbers are drawn again within their bins, before they are drawn column by column
-# (`orders.draw_in_order`). Chosen by hand, not tuned: enough unless few pairs of numbers from the two bins
+# (`draw_in_order`). Chosen by hand, not tuned: enough unless few pairs of numbers from the two bins
 # satisfy the constraint.
 _MAX_REDRAWS = 50
 _ARROW_COMPARISONS = {"<=": "less_equal", ">=": "greater_equal", "<": "less", ">": "greater"}

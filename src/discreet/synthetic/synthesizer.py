@@ -51,7 +51,7 @@ GRID = 16
 # triples of 100 columns) it fits into 64 bits. With fewer than 2^43 rows, distances come near it only where
 # the model is nothing but noise.
 _MAX_DISTANCE = 1 << 48
-# The range in which rho is calibrated: wide enough for every epsilon that `arguments.check_epsilon` allows.
+# The range in which rho is calibrated: wide enough for every epsilon that `domain.check_epsilon` allows.
 RHO_BRACKET = (1e-30, 1e15)
 
 

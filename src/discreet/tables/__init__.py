@@ -5,9 +5,9 @@ Sources: `Memory`, `Files`, `Database`, and whatever `connect` and `connect_post
 written, which may be declared as its version. `dummy` draws made-up rows with the same public facts;
 `rand_hie` is the real table.
 
-Other packages import the rest from its module: `files` (the files that a folder, pattern or list means),
-`parts` (the rows of some periods or with some values), `formats` (how a CSV file is written), `schema` (what
-a schema file says), `fit` (how well data fit their schema).
+Other packages import the rest from its module: `files` (the files that a folder, pattern or list means, and
+how a CSV file is written), `schema` (what a schema file says), `fit` (how well data fit their schema, and the
+rows of some periods or with some values).
 """
 
 from .bundled import dummy, rand_hie

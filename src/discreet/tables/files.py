@@ -90,7 +90,7 @@ class Format:
             or not self.delimiter.isascii()
             or self.delimiter in '"\n\r'
         ):
-            # It must be one byte, because `quotes.multiline` compares single bytes.
+            # It must be one byte, because `multiline` compares single bytes.
             raise _require.fail("delimiter", self.delimiter, "one character of ASCII, such as ';'")
         if self.decimal not in (".", ","):
             raise _require.fail("decimal", self.decimal, "'.' or ','")
@@ -218,7 +218,7 @@ class Files:
 
     def written_as(self, format: Any, numbers: tuple[str, ...], days: tuple[str, ...]) -> Files:
         """Return the same CSV files with the format in which they are written; `numbers` and `days` are the
-        columns whose text it parses (`formats.Csv`)."""
+        columns whose text it parses (`Csv`)."""
         return replace(self, parts=tuple(Csv(path, format, numbers, days) for path in self.paths))
 
 

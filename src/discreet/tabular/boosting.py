@@ -44,7 +44,7 @@ PARTS = 256
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdditiveModel:
     """Predicts by a sum of one step function per feature: `shapes[model][feature]` has one score for each bin
-    of the feature. Bins are numbered as in the module `bins`, with `PARTS` bins of a number.
+    of the feature. Bins are numbered as in the module `trees`, with `PARTS` bins of a number.
 
     There is one model for a number or two classes, and with more classes one for each against the rest.
     """

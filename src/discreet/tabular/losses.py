@@ -10,7 +10,7 @@ would do, and its constants may be changed. This one is Newton's method, whose H
 sample of the rows where there are many. The sums of the gradient, which decide, are computed in blocks, and
 their rounding error is bounded (`Problem.rounding`) and added to the length.
 
-Computes the objective of a softmax of several classes for the certified solver (`solver`): one problem in
+Computes the objective of a softmax of several classes for the certified solver: one problem in
 the weights of all classes.
 """
 
@@ -622,7 +622,7 @@ class SoftmaxProblem(Problem):
 
         For more than `_MAX_EXACT` weights the bound is (I - 1 1' / k) / 2 (x) X' X (Boehning 1992),
         with k classes, X the matrix of rows and (x) the Kronecker product; the solver corrects its steps by
-        the gradients (`solver._Directions`).
+        the gradients (`_Directions`).
         """
         k, stride, sample = self.classes, self.stride, self.sampled
         d = sample.x.shape[1]

@@ -513,7 +513,7 @@ class GradientPerturbation(LinearERM):
     Guarantee: `event`: `steps` discrete Gaussian releases per model, each of an integer vector with noise for
                its `sensitivity`, chosen adaptively.
     Proof:     the integer gradient of one row has l2 norm at most G / cell + sqrt(width) / 2; `changes` rows
-               differ, and the gradient of every other row is the same (`solver.exact_scores`). The next
+               differ, and the gradient of every other row is the same (`losses.exact_scores`). The next
                iterate is a function of what was released before. zCDP composes; nothing else is read.
     Assumes:   numpy's elementwise functions give a number the same value wherever it stands in an array, and
                the sum over the classes of a row (softmax) does not depend on other rows.

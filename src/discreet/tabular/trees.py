@@ -86,7 +86,7 @@ class TreeModel:
     """Predicts classes by a full binary tree: split i sends a row to node 2i + 1 (left) or 2i + 2 (right);
     leaves hold class probabilities.
 
-    A split is (feature, bin). Bins are numbered as in the module `bins`, with `parts` bins of a number. For a
+    A split is (feature, bin). Bins are numbered as above, with `parts` bins of a number. For a
     number, rows in bins up to this one go left; for a category or boolean, the rows in this bin.
     """
 

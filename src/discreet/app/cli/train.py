@@ -250,7 +250,7 @@ def train(
     check_epsilon(epsilon, large_epsilon=large_epsilon)
     path = out or beside(data, f".{target}.model")
     if method != "sgd":
-        # the numbers are the defaults of the options in `train_options`
+        # the numbers are the defaults of the options above
         refuse_sgd_options(
             hidden=hidden, page=page, public=public, checkpoint=checkpoint, resume=resume, batch=batch,
             epochs=epochs != 20, clip=clip != 1, learning_rate=rate != 0.5, every=every != 100,

@@ -42,7 +42,7 @@ router = APIRouter(prefix="/api/v1", responses=DOCUMENTED)
 Anybody = Annotated[Person, Depends(allow(*EVERYBODY))]
 Asker = Annotated[Person, Depends(allow(*ASKERS))]
 DatasetName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
-# The number of an entry of the ledger, as the caller sees it (`numbering`).
+# The number of an entry of the ledger, as the caller sees it (`sessions`).
 Number = Annotated[int, Path(ge=1, le=2**53)]
 # How many lines of a list, by default the last ones; with `First`, those from that one on, counted from 0.
 Last = Annotated[int, Query(ge=1, le=1000)]

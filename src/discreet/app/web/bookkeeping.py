@@ -65,7 +65,7 @@ def ledger(desk: Desk, request: Request) -> Result:
 
 def _analyst_line(entry: Any, delta: float, own_numbers: Numbers) -> Result:
     """Return a charge or a served answer as its analyst sees it: under the number that counts the analyst's
-    entries only (`numbering`), with its time to the minute, and without totals and numbers of entries, which
+    entries only (`sessions`), with its time to the minute, and without totals and numbers of entries, which
     would tell what others do."""
     facts = entries.without_totals(entry)
     # "own" is the analyst's total after the charge, "release" the number of the entry that was served.

@@ -189,7 +189,7 @@ def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
     if rows is not None and rows > desk.copy_rows:
         raise InvalidInput(f"a copy has at most {desk.copy_rows:,} rows here. Nothing was drawn.")
     seed = number if seed is None else seed
-    # The ledger's own number of the entry: `number` is another copy for another analyst (`numbering`).
+    # The ledger's own number of the entry: `number` is another copy for another analyst (`sessions`).
     key = (request["dataset"]["ledger"], entry.seq, rows, seed)
     cached: SyntheticCopy | None = desk.copies.pop(key, None)
     if cached is None:

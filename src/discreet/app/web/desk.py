@@ -139,7 +139,7 @@ class FrontDesk:
         self._jobs: dict[str, asyncio.Task[None]] = {}
         # The requests whose public time is not over yet.
         self._public_times: dict[object, _PublicTime] = {}
-        # Datasets are added one after the other (`steward_api.create_dataset`).
+        # Datasets are added one after the other (`api.create_dataset`).
         self.adding = asyncio.Lock()
         self._job_slots = asyncio.Semaphore(settings.jobs)
 

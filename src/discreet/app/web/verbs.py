@@ -193,7 +193,7 @@ def _foreign_error(error: BaseException) -> dict[str, Any]:
 
 
 def _renumber_entries(desk: Desk, request: Request, error: dict[str, Any]) -> dict[str, Any]:
-    """Return an error in which entries have the numbers that the analyst sees (`numbering`)."""
+    """Return an error in which entries have the numbers that the analyst sees (`sessions`)."""
     if request["analyst"] == STEWARD or request["dataset"] is None:
         return error
     try:

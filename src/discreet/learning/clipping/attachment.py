@@ -2,9 +2,9 @@
 
 A tap (`taps`) is what a layer keeps of one call, enough for the norm and the sum of per-example gradients.
 `attach` replaces the forward passes of the model's modules and `detach` restores them. In between, each
-module takes the route that `plan` chose for it:
+module takes the route that `routes` chose for it:
 
-- tapped: a known layer; its rule in `layers` (or `attention`, `convolution`, `recurrent`) leaves the taps.
+- tapped: a known layer; its rule in `layers` (or `attention`, `layers`, `recurrent`) leaves the taps.
 - isolated: an unknown module with parameters; it runs on each example by itself (`isolation.run_isolated`).
 - shared: a module with parameters of its own beside its layers; it runs on the batch, with a copy of these
   parameters for each example (`isolation.run_with_copies`).
@@ -31,7 +31,7 @@ from .isolation import Shared, each_of, run_isolated, run_with_copies, shared
 from .layers import Recorder
 from .routes import CONSTANT, SHARED, frozen_batch_norm, rule_of
 
-# An axis: `plan.CONSTANT` below is a route.
+# An axis: `routes.CONSTANT` below is a route.
 
 # Rules of layers that work on their last dimensions alone, with a function that returns the number of these
 # dimensions. Such a layer treats all dimensions before them alike, so that the batch may be any of those.
@@ -61,7 +61,7 @@ def attached(
 def attach(model: nn.Module, recorder: Recorder, routes: dict[str, str], *, opaque: bool = False) -> None:
     """Replace the forward pass of each module by one that leaves taps in the recorder.
 
-    `routes` are those of `plan.routes`, by the module's name. With `opaque`, `torch.compile` does not trace
+    `routes` are those of `routes.routes`, by the module's name. With `opaque`, `torch.compile` does not trace
     the layers themselves; it compiles the model's code between them.
     """
     record_call: Any = torch.compiler.disable(_record_call) if opaque else _record_call  # type: ignore[no-untyped-call]

@@ -21,7 +21,7 @@ has the same results.
 Full precision: settings that round the factors of float32 products are off while norms of gradients are
 bounded and clipped gradients are added up.
 
-Bounds on norms (`bounds`) allow for the rounding of float32, and for no more. Autocast around training would
+Bounds on norms (`taps`) allow for the rounding of float32, and for no more. Autocast around training would
 compute them in half precision; `torch.set_float32_matmul_precision("medium")` allows torch to round the
 factors of every product to bfloat16, on processors that gain from it. A ghost norm (`taps`), which is
 computed by such products, may then be too small by one per cent.

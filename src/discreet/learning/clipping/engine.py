@@ -88,7 +88,7 @@ class ClippingEngine:
     """Computes clipped gradient sums of a model under a loss that gives one number for each example.
 
     `isolate=True` runs the whole model and the loss example by example, which is slower: under vmap, where
-    examples cannot mix, or in a loop where vmap cannot run them (`vmappable`). With `sizes`, clipped sums run
+    examples cannot mix, or in a loop where vmap cannot run them (`batching`). With `sizes`, clipped sums run
     the code that `torch.compile` made of the model, on parts of a batch that are padded to one of these
     sizes. `expected` is the expected size of a batch, which is public: how a norm is bounded is chosen by it,
     never by the size of an actual batch.
@@ -317,7 +317,7 @@ class ClippingEngine:
                    rounding of the sum itself).
         Proof:     each summand is a function of its own example (checked by `safety.probe`, or by
                    construction with `isolate` under vmap), and its norm is at most the clip
-                   (`clipping.factors`, `taps`). An example whose gradient is not finite counts as zero.
+                   (`norms.factors`, `taps`). An example whose gradient is not finite counts as zero.
         Assumes:   the model's code computes each example's output from that example alone.
         """
         out = self.buffer() if into is None else into
@@ -383,7 +383,7 @@ class ClippingEngine:
 
         The model runs as it was compiled, unless any of its layers is given a constant (a table of positions)
         or any module has the route "shared". Then all of it runs as written: tensors in it hide their batch
-        dimension (`shared.Shared`), which torch's compiler does not support.
+        dimension (`isolation.Shared`), which torch's compiler does not support.
         """
         try:
             self.decide(inputs if isinstance(inputs, tuple) else (inputs,))

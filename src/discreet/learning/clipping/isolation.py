@@ -1,15 +1,15 @@
 """Runs modules for which `layers` has no rule, with one copy of their parameters for each example.
 
 The gradient of an example's copy is the example's gradient. `run_isolated` runs a module on each example by
-itself (`vmappable.by_example`), so that examples cannot be mixed. `run_with_copies` runs a module's code on
-the whole batch, with `Shared` tensors in place of its parameters. `plan` chooses between the two: the routes
-"isolated" and "shared".
+itself (`batching.by_example`), so that examples cannot be mixed. `run_with_copies` runs a module's code on
+the whole batch, with `Shared` tensors in place of its parameters. `routes` chooses between the two: the
+routes "isolated" and "shared".
 
 Stores values that are the same for all examples (shared tensors) once for each example, so that each
 example has a gradient of its own.
 
 Such a tensor is the result of a layer on a constant, or a parameter that a module uses itself
-(`isolation.run_with_copies`). The positions of a text, for example, are a constant ([T], or [1, T]); their
+(`run_with_copies`). The positions of a text, for example, are a constant ([T], or [1, T]); their
 embedding is the same for all examples, and torch's gradient of it is a sum over the batch. So the engine
 stores the embedding B times, once for each of B examples. The model's code does not know this: a `Shared`
 tensor shows it the shape without the examples' dimension. The operations in `_HANDLERS` keep the examples
@@ -325,7 +325,7 @@ def run_with_copies(
     directly, not in a submodule.
 
     Each of these parameters is a `Shared` tensor while the code runs: it has the parameter's shape, and holds
-    the copies of all examples. Operations on it that `shared` does not know are refused.
+    the copies of all examples. Operations on it that are not in `_HANDLERS` are refused.
     """
     # No copies are needed inside an isolated module, which has copies of all its parameters already; where
     # nothing is recorded; and while it is being decided which dimensions are the batch (`survey`).
@@ -360,7 +360,7 @@ def run_isolated(
     """Run the module on each example by itself, as a batch of one, with a copy of its parameters for each
     example.
 
-    `forward` is the module's forward pass, in a form that vmap can run (`vmappable.form_of`).
+    `forward` is the module's forward pass, in a form that vmap can run (`batching.form_of`).
 
     Guarantee: no example's output or gradient depends on another example. Where vmap cannot run the module,
                so that it runs in a loop over the examples, this holds if its code keeps nothing between two

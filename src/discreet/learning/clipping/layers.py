@@ -1,8 +1,8 @@
 """Defines rules for known layers: how each runs, and which taps it leaves in the recorder.
 
-Only layers whose exact class is in `plan.TAPPED_LAYERS`, or is the Conv1D of `transformers`, have rules, and
-`plan` takes the rule only where it knows all of the layer's options. A rule is a forward pass that computes
-the layer's output and notes two things in the `Recorder`: the gradient edge of the output
+Only layers whose exact class is in `routes.TAPPED_LAYERS`, or is the Conv1D of `transformers`, have rules,
+and `routes` takes the rule only where it knows all of the layer's options. A rule is a forward pass that
+computes the layer's output and notes two things in the `Recorder`: the gradient edge of the output
 (`torch.autograd.graph`), and a function `taps`. After the backward pass this function is called with the
 gradient g of the output, and returns the layer's taps (module `taps`), from which the norms and the sum of
 per-example gradients are computed. B is the number of examples in the batch, x a layer's input. `single`
@@ -18,7 +18,7 @@ output. "Positions" are those of the output; "pixels" those of the padded input.
 A norm is computed in one of two ways. Either the per-example gradients are built from the patches; all
 patches together are many times larger than the input, so that those of a few examples at a time are copied to
 one small buffer, which stays in the processor's caches. Or the norm is bounded by inner products of all pairs
-of positions (`bounds.ghost_bound`), for which no patch is cut (`patch_gram`). The clipped sum is then one
+of positions (`taps.ghost_bound`), for which no patch is cut (`patch_gram`). The clipped sum is then one
 ordinary weight gradient of g scaled by the clipping factors.
 """
 

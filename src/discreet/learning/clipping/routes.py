@@ -5,14 +5,14 @@ Layers of the classes in `TAPPED_LAYERS` are tapped: their per-example gradients
 inputs and the gradients of its outputs (`taps`). Of the other modules that hold parameters of their own, one
 that also holds layers is shared, if possible: each example gets a copy of these parameters, and the layers
 have routes of their own. The rest are isolated: each runs on one example at a time, under `torch.func.vmap`,
-where examples cannot mix, or in a loop where vmap cannot run it (`vmappable`). A frozen batch normalization
+where examples cannot mix, or in a loop where vmap cannot run it (`batching`). A frozen batch normalization
 is constant. Layers that mix examples by design are refused, with the way out.
 
 Handles batch normalization: refused in training, a constant map where it is frozen, or replaced by
 GroupNorm.
 
 In training mode it normalizes each example by the others, so that one person moves everybody's gradient
-(`plan.refusal` refuses it). It is frozen if it is in evaluation mode, with stored statistics and without
+(`refusal` refuses it). It is frozen if it is in evaluation mode, with stored statistics and without
 trainable parameters; then it is the same affine map for each example.
 """
 
@@ -223,7 +223,7 @@ def routes(model: nn.Module, *, share: bool = True) -> dict[str, str]:
     Every trainable parameter belongs to one listed module. A "shared" module has parameters of its own (a
     class token, a table of positions), of which each example gets a copy, and layers with routes of their
     own. With `share=False` such a module is "isolated" with all its layers: the engine asks for it where the
-    module's code does something with the copies that `shared` does not know. Frozen batch normalization is
+    module's code does something with the copies that `isolation` does not know. Frozen batch normalization is
     "constant", and is listed also inside an isolated module.
 
     >>> routes(nn.Sequential(nn.Linear(3, 2), nn.PReLU()))

@@ -7,7 +7,7 @@ keeps the two, bounds the norm of each example's gradient, without building it w
 book-keeping of Bu, Wang, Zha & Karypis 2023 (arXiv:2210.00038).
 
 Every `square` is an upper bound, in float64, on the squared norm of the vector that `add` scales:
-clipping rests on it, and module `bounds` proves it. The order of calls is `square`, then `zero_out` or
+clipping rests on it; the proofs are with the bounds below. The order of calls is `square`, then `zero_out` or
 `release_inputs` where needed, then `add`.
 
 In comments and shapes, B is the number of examples, T that of positions of an example, k and p the widths of
@@ -22,7 +22,7 @@ of underflow; the bounds add both. Where products of both signs cancel, the sum 
 bounded by the Cauchy-Schwarz inequality from the norms of the vectors.
 
 Merges taps of the same weight. A tap holds what the per-example gradients of one use of a weight are
-computed from (`taps`). A weight that is used twice has one gradient, the sum of both, whose norm does not
+computed from. A weight that is used twice has one gradient, the sum of both, whose norm does not
 follow from the norms of its summands.
 """
 
@@ -557,7 +557,7 @@ class Lookup(Tap):
         positions t with a g_t that is not zero; the number of others may depend on other examples.
 
         The terms allow for rounding and underflow in `_pairs`, and for the rounding of scaled g_t in `add`
-        (`growth`, `TINY` and `UNIT`: see `bounds`).
+        (`growth`, `TINY` and `UNIT`: see the bounds).
         """
         d, has_gradient = self.g.shape[2], not_zero(self.g, 2)
         norms = squares(self.g).sqrt_().mul_(has_gradient).sum(1)

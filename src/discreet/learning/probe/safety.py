@@ -7,7 +7,7 @@ gradient is longer than its measured bound (both in `single_examples`). Then it 
 values and to NaN, and checks that the gradients and losses of all others stay the same. It sees no data.
 
 It is a test, not a proof: code that mixes examples only on special inputs passes. `isolate=True` is the
-proof, where `torch.func.vmap` can run the model (`vmappable`).
+proof, where `torch.func.vmap` can run the model (`batching`).
 
 Replaces the random numbers that a model's own code draws by their medians.
 

@@ -95,7 +95,7 @@ def pooled(engine: ClippingEngine, gradients: Gradients, owners: Owners) -> Grad
 
 def squares_of(engine: ClippingEngine, taps: list[Tap], batch: int) -> Tensor:
     """Return [batch, layers]: upper bounds on the squared norm of each layer's gradient, as the rules of
-    `clipping` take them."""
+    `norms` take them."""
     out = torch.zeros(batch, max(engine.layers.values()) + 1, dtype=torch.float64)
     for tap in taps:
         out[:, engine.layers[id(tap.target.parameter)]] += tap.square()

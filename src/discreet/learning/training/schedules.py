@@ -50,8 +50,8 @@ class Schedule:
         """Return the price of the whole run.
 
         `noise_multiplier` is the standard deviation of the independent noise divided by the clip and by
-        `growth`. With a `grid` (each summand is rounded to it, and the noise is exact: `discrete`), it is the
-        noise's deviation divided by the grid's sensitivity.
+        `growth`. With a `grid` (each summand is rounded to it, and the noise is exact: `noise.GradientGrid`),
+        it is the noise's deviation divided by the grid's sensitivity.
         """
         raise NotImplementedError
 
@@ -274,7 +274,7 @@ class Cyclic(Schedule):
     """Assigns every example once, at random, to one of the `bins` steps of a pass; in each of `epochs` passes
     it takes part in that step. There is no amplification by sampling.
 
-    Noise may be correlated over time by a `strategy` (`correlated`): then later steps subtract a part of a
+    Noise may be correlated over time by a `strategy` (`noise`): then later steps subtract a part of a
     step's noise. One bin is full-batch descent.
 
     Guarantee: CorrelatedGaussian(noise_multiplier): one Gaussian for the whole run, with independent noise of

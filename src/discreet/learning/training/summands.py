@@ -54,7 +54,7 @@ class Summands:
             self.rule = Flat(clip=self.rule.clip)
         else:
             self._adaptive = None
-        # Of this step: 1/2 for each unit that is not clipped, -1/2 for each other one (`clipping.Adaptive`).
+        # Of this step: 1/2 for each unit that is not clipped, -1/2 for each other one (`norms.Adaptive`).
         self._count = 0.0
         grid = trainer.grid
         self._grid_sum = None if grid is None else GridSum(grid, trainer.noise_multiplier, entropy)

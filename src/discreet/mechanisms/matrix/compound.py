@@ -184,7 +184,7 @@ class Marginals(Workload):
     @property
     def closure(self) -> tuple[tuple[int, ...], ...]:
         """All subsets of the sets, smaller ones first: the interactions that the tables are made of
-        (`marginal_strategies`)."""
+        (`strategies`)."""
         subsets = {sub for s in self.sets for k in range(len(s) + 1) for sub in combinations(s, k)}
         return tuple(sorted(subsets, key=lambda s: (len(s), s)))
 

@@ -11,7 +11,7 @@ Defines integer strategies for marginals: they measure tables by sets of attribu
 cells.
 
 `Residuals` and `MeasuredMarginals` are measured by `TableGrid`. Interactions, residual strategies and their
-matrices R (`Axis`) are explained in `marginal_strategies`. S is a set of attributes, and I the identity.
+matrices R (`Axis`) are explained in `strategies`. S is a set of attributes, and I the identity.
 
 Turns a strategy, whose matrix has float entries, into the integer strategy (`Grid`) that is measured.
 """
@@ -241,7 +241,7 @@ class DenseGrid(Grid):
 def _inverse(X: Floats) -> Floats:
     """Return the inverse, or the pseudo-inverse where X is singular or nearly so.
 
-    The thresholds are those of `optimal.least_squares_error`.
+    The thresholds are those of `strategies.least_squares_error`.
     """
     try:
         lower = linalg.cholesky(X, lower=True)

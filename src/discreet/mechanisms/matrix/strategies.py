@@ -425,7 +425,7 @@ def _level_rows(levels: list[int], n: int) -> list[slice]:
 @described("matrix.Optimal")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimal(Strategy):
-    """The strategy of least error under Gaussian noise, to a proved relative gap: see `optimal.gaussian`."""
+    """The strategy of least error under Gaussian noise, to a proved relative gap: see `gaussian`."""
 
     workload: Workload
     gap: float = 1e-4
@@ -459,7 +459,7 @@ def _optimum(workload: Workload, gap: float) -> Optimum:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PIdentity(Strategy):
     """Single cells and p further questions, found by descent: OPT_0 of HDMM, for Laplace noise (see
-    `optimal.p_identity`). p is cells / 16 rounded down, at least 1, unless given; 0 stands for not given."""
+    `p_identity`). p is cells / 16 rounded down, at least 1, unless given; 0 stands for not given."""
 
     workload: Workload
     p: int = 0

@@ -289,7 +289,7 @@ class _Opened:
     """Holds the connection with the tables in it.
 
     After an internal error DuckDB refuses every further statement; then the connection is replaced by a new
-    one with the same tables (`renew`). A changed file is noticed by its stamp (`file_stamps.file_stamp`).
+    one with the same tables (`renew`). A changed file is noticed by its stamp (`file_stamp`).
     """
 
     def __init__(

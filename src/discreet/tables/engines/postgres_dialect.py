@@ -2,7 +2,7 @@
 PostgreSQL's SQL (14 and later; tested on 15).
 
 The docstring of a node says what the SQL must compute. A `Writer` takes the SQL library's generator `g` and
-the node, and returns the text; `bound` and the arithmetic are in `postgres_numbers`.
+the node, and returns the text.
 
 No function is created on the owner's server: every node is an expression. PostgreSQL has no cast that returns
 NULL where it fails, so that texts are compared with a pattern before they are cast. The type of a column is

@@ -352,7 +352,7 @@ SETTINGS = {
     "spark.sql.parquet.filterPushdown": "false",
     "spark.sql.orc.filterPushdown": "false",
     # The first two rules simplify plans of a table without rows. The third removes sorts below an aggregate,
-    # which `spark_choices` relies on.
+    # which `spark_dialect` relies on.
     "spark.sql.optimizer.excludedRules": ",".join(
         f"{_RULE_PACKAGE}{rule}"
         for rule in ("ConvertToLocalRelation", "PropagateEmptyRelation", "EliminateSorts")

@@ -2,7 +2,7 @@
 Spark's SQL.
 
 The docstring of a node says what the SQL must compute. A `Writer` takes the SQL library's generator `g` and
-the node, and returns the text. Hashes and choices are in `spark_choices`, texts and days in `spark_texts`.
+the node, and returns the text.
 
 The engine runs these texts with ANSI mode off: then no cast and no operator raises an error. Operations that
 would silently wrap around or round are written in another way here. Three rules explain most of the rest.

@@ -2,7 +2,7 @@
 epsilon.
 
 A run is one outcome of the whole composition. There is one line for all runs, or one for each level of a
-ladder (`steps.Level`: the runs whose largest loss is in some range) where rare huge losses would make a
+ladder (`line.Level`: the runs whose largest loss is in some range) where rare huge losses would make a
 single line too long. The integrand of a line is multiplied by a Gaussian kernel of width tau: a wide kernel
 makes the line short and raises epsilon.
 

@@ -12,7 +12,7 @@ of shift tau: it makes the upper bound larger, and what it added is bounded by a
 subtracted from the lower bound.
 
 A run is one outcome of the whole composition. Where huge losses ("jumps") are rare, runs are sorted by their
-largest loss into levels (`steps.Level`), and each level is integrated by itself: with c the transform
+largest loss into levels (`Level`), and each level is integrated by itself: with c the transform
 of one step without a jump and j that of a jump, (c + j)^n - c^n takes the place of M^n, and runs without a
 jump belong to another level or are bounded by Chernoff. docs/pld.md has the proof ("Along a line" and "Rare
 huge losses").
@@ -41,7 +41,7 @@ frequency u, from the spread of the losses alone.
 Symbols: L is the loss of a sampled Gaussian step (`pair`), tilted by theta: its density under P is multiplied
 by e^(theta L) and normalised. phi(u) = E exp(iuL) under that distribution, and L' is an independent copy of
 L. Noise t is in standard deviations; r(t) is the likelihood ratio and p the power of r that tilts the noise
-(`transform.log_ratio`, `transform.power`); mu = 1 / sigma. docs/pld.md, "Along a line", item 4.
+(`log_ratio`, `power`); mu = 1 / sigma. docs/pld.md, "Along a line", item 4.
 
 Computes the moment generating function M(z) = E exp(z L) of one sampled Gaussian step along the vertical
 line z = theta + iu, with a proved error.

@@ -3,7 +3,7 @@ sampling or through a sample of fixed size. (A mechanism has bounded range epsil
 some interval of that width, as those of the exponential mechanism do.)
 
 P and Q are the two distributions of a pair, q the sampling rate, U the unit roundoff 2^-53. `measure`,
-`nodes`, `lattice` and `discrete` are those of `cells.DominatingPair`: `nodes` are ascending losses
+`nodes`, `lattice` and `discrete` are those of `DominatingPair`: `nodes` are ascending losses
 with about their P-masses, for planning, and `measure(edges, refs)` returns for each cell between two edges
 its P-mass and its excess P - e^ref Q, with bounds on their errors.
 

@@ -26,7 +26,7 @@ log s.
 Defines pairs of mechanisms with discrete outcomes, as atoms of privacy loss: randomized response, discrete
 Laplace and discrete Gaussian noise. U is the unit roundoff 2^-53.
 
-Defines the dominating pair (P, Q) of a Poisson-sampled Gaussian (`cells.DominatingPair`); rate 1 is the
+Defines the dominating pair (P, Q) of a Poisson-sampled Gaussian (`basic_pairs.DominatingPair`); rate 1 is the
 plain Gaussian.
 
 Theorem (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11; Gaussian pair N(1, s²) against N(0, s²)):
@@ -342,7 +342,7 @@ def discrete_laplace(scale: Fraction, shift: int) -> tuple[Atoms, Atoms]:
     Losses are (shift - 2x)/scale at the noise x = 0..shift, where both ends also hold all noise beyond them.
 
     Many x are joined into blocks: for the upper pair a block is split between its two ends (connect the dots,
-    `cells.upper`), for the lower pair it is merged. Without blocks both pairs are the same, and exact.
+    `basic_pairs.upper`), for the lower pair it is merged. Without blocks both pairs are the same, and exact.
     """
     s = float(scale)
     r = math.exp(-1 / s)
