@@ -11,7 +11,7 @@ from discreet.query import parse
 from discreet.query.errors import QueryError
 from discreet.query.parse import plain_select
 from discreet.query.statistic import stream_statistic
-from discreet.query.workload import together
+from discreet.query.groupings import together
 
 from ..loops import for_each
 

@@ -17,7 +17,8 @@ from discreet import Boolean, Bounds, Categories, InvalidInput, Public, Text, Un
 from discreet._registry import from_json, to_json
 from discreet.mechanisms.noise import laplace_width
 from discreet.query import Query, QueryError, WorkloadQuery
-from discreet.query.workload import WorkloadPlan, together
+from discreet.query.groupings import together
+from discreet.query.workload import WorkloadPlan
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from discreet.tables.engines.duckdb import engine_of

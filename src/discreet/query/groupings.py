@@ -1,24 +1,35 @@
 """Expands GROUP BY CUBE, ROLLUP and GROUPING SETS to several plain queries, one for each set of keys; the
-answer to the statement has their rows one after the other."""
+answer to the statement has their rows one after the other. Decides which statements are workloads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from .._public import Public
 from .binder import by_position, named
-from .errors import Node, refuse
-from .parse import parse
-from .plan import Plan
+from .errors import Node, QueryError, refuse
+from .measures import Recipes
+from .nodes import OutputReference
+from .parse import hinted, parse
+from .plan import Plan, plan, public_rows
+from .release import direct
+
+if TYPE_CHECKING:
+    from .workload import WorkloadQuery
 
 # The largest number of groupings of one statement, and of their keys added up: those of CUBE over ten
 # columns. Each grouping is a query of its own, and is planned before anything is charged. Not tuned.
 MAX_SETS = 1 << 10
 MAX_KEYS = 10 << 9
+# `together` answers the counts of one statement together only if the mean squared error is below this share
+# of that of separate noise. Not tuned.
+GAIN = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +150,56 @@ def _members(item: Node) -> list[Node]:
     if isinstance(item, exp.Tuple):
         return list(item.expressions)
     return [item.this] if isinstance(item, exp.Paren) else [item]
+
+
+def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
+    """Return one statement as a workload, if it has CUBE, ROLLUP or GROUPING SETS, or asks for several counts
+    that have a smaller error together; else None.
+
+    Several counts are answered together only if no unit has several rows: a query limits a unit's rows in
+    each group, a workload in all groups together, and the answers would differ. A statement with several
+    groupings is a workload in any case, as nothing else answers it.
+    """
+    try:
+        several_groupings = bool(grouping_clauses(parse(text)))
+    except QueryError as refusal:
+        raise hinted(refusal, text, public) from None
+    if not several_groupings and not options.keys() <= {"epsilon", "delta", "rho"}:
+        return None
+    if several_groupings:
+        # Imported here and below, where a workload is built: it needs scipy, which is slow to load.
+        from .workload import WorkloadQuery
+
+        if unknown := sorted(options.keys() - {"epsilon", "delta", "rho", "rows"}):
+            raise QueryError(
+                f"{unknown[0]}= does not go with several groupings in one query. Nothing was read or "
+                f"charged. Leave it out, or write one query per grouping."
+            )
+        return WorkloadQuery(queries=(text,), public=public, **options)
+    planned = plan(text, public)
+    recipes = Recipes(planned)
+    only_counts = all(m.kind in ("rows", "present") for m in recipes.measures) and not recipes.choices
+    # every output is a key or one count
+    direct_only = all(
+        direct(planned, recipes, i) is not None or (isinstance(e, OutputReference) and e.kind == "key")
+        for i, (_, e) in enumerate(planned.outputs)
+    )
+    # a count that is exact by itself would get noise here
+    exact = public_rows(planned, public) is not None and any(m.kind == "rows" for m in recipes.measures)
+    if (
+        planned.many
+        or exact
+        or not only_counts
+        or not direct_only
+        or len(recipes.measures) < 2
+        or not planned.known_keys
+    ):
+        return None
+    from .workload import WorkloadQuery
+
+    try:
+        workload = WorkloadQuery(queries=(text,), public=public, **options)
+    except QueryError:
+        # It cannot be a workload, for example because it has too many cells: each count gets its own noise.
+        return None
+    return workload if workload.rmse**2 < GAIN * workload._alone() else None

@@ -57,14 +57,13 @@ from .answer import Answer
 from .cells import CompiledCounts, ExplicitCells, compile_counts, explicit
 from .errors import QueryError
 from .exact import PLACEHOLDER, integers, public_keys
-from .groupings import PlainQuery, expanded, grouping_clauses
+from .groupings import PlainQuery, expanded
 from .ids import refuse_unlike_ids
 from .marks import counts_sql
-from .measures import Recipes, bounding_of
+from .measures import bounding_of
 from .mechanism import Query
-from .nodes import OutputReference
-from .parse import deep_nesting_refused, hinted, parse
-from .plan import Plan, plan, public_rows
+from .parse import deep_nesting_refused, hinted
+from .plan import Plan, plan
 from .preview import Preview, aggregated, not_whole
 from .release import direct, rows_of
 
@@ -275,9 +274,6 @@ def _marginals(compilation: CompiledCounts) -> tuple[matrix.Workload, None, tupl
 
 # The most queries of one workload: each of them is planned. Not tuned.
 MAX_QUERIES = 1000
-# `together` answers the counts of one statement together only if the mean squared error is below this share
-# of that of separate noise. Not tuned.
-GAIN = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -579,51 +575,3 @@ class WorkloadQuery:
                     )
                 )
         return rows, deviations
-
-
-def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
-    """Return one statement as a workload, if it has CUBE, ROLLUP or GROUPING SETS, or asks for several counts
-    that have a smaller error together; else None.
-
-    Several counts are answered together only if no unit has several rows: a query limits a unit's rows in
-    each group, a workload in all groups together, and the answers would differ. A statement with several
-    groupings is a workload in any case, as nothing else answers it.
-    """
-    try:
-        several_groupings = bool(grouping_clauses(parse(text)))
-    except QueryError as refusal:
-        raise hinted(refusal, text, public) from None
-    if not several_groupings and not options.keys() <= {"epsilon", "delta", "rho"}:
-        return None
-    if several_groupings:
-        if unknown := sorted(options.keys() - {"epsilon", "delta", "rho", "rows"}):
-            raise QueryError(
-                f"{unknown[0]}= does not go with several groupings in one query. Nothing was read or "
-                f"charged. Leave it out, or write one query per grouping."
-            )
-        return WorkloadQuery(queries=(text,), public=public, **options)
-    planned = plan(text, public)
-    recipes = Recipes(planned)
-    only_counts = all(m.kind in ("rows", "present") for m in recipes.measures) and not recipes.choices
-    # every output is a key or one count
-    direct_only = all(
-        direct(planned, recipes, i) is not None or (isinstance(e, OutputReference) and e.kind == "key")
-        for i, (_, e) in enumerate(planned.outputs)
-    )
-    # a count that is exact by itself would get noise here
-    exact = public_rows(planned, public) is not None and any(m.kind == "rows" for m in recipes.measures)
-    if (
-        planned.many
-        or exact
-        or not only_counts
-        or not direct_only
-        or len(recipes.measures) < 2
-        or not planned.known_keys
-    ):
-        return None
-    try:
-        workload = WorkloadQuery(queries=(text,), public=public, **options)
-    except QueryError:
-        # It cannot be a workload, for example because it has too many cells: each count gets its own noise.
-        return None
-    return workload if workload.rmse**2 < GAIN * workload._alone() else None

@@ -27,7 +27,7 @@ from ..curator.accounts import Account
 from ..mechanisms.protocols import Interactive, Mechanism, Release
 from ..mechanisms.sparse_vector import ThresholdAnswer
 from ..query import Query, ask
-from ..query.groupings import several_counts
+from ..query.groupings import several_counts, together
 from ..query.preview import Preview
 from ..query.statistic import where
 from ..tables import Memory, dummy
@@ -110,9 +110,7 @@ class Terms:
 
     def _as_workload(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:
         """Return a statement with several counts as a workload if that is better than separate counts, or the
-        only way to answer it; else None. See `query.workload.together`, which decides."""
-        from ..query.workload import together
-
+        only way to answer it; else None. See `query.groupings.together`, which decides."""
         # Options that a workload does not have, with their defaults; `together` decides what each means.
         unsupported = {
             "noise": (self.noise, "auto"),
