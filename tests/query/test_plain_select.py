@@ -9,9 +9,9 @@ from sqlglot import exp
 from discreet import Bounds, Categories, Dates, Public
 from discreet.query import parse
 from discreet.query.errors import QueryError
+from discreet.query.groupings import together
 from discreet.query.parse import plain_select
 from discreet.query.statistic import stream_statistic
-from discreet.query.groupings import together
 
 from ..loops import for_each
 
