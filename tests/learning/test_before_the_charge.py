@@ -319,7 +319,7 @@ def test_frozen_batch_norm_is_a_constant_map_and_stays_one(
         assert all(torch.equal(before[name], value) for name, value in norm.state_dict().items())
         assert "forward" not in vars(norm)
     assert not torch.equal(run.model[0].weight, model[0].weight)
-    assert run._engine.model.training
+    assert run.engine.model.training
 
 
 def test_gradients_through_frozen_batch_norm_are_those_of_the_examples_alone() -> None:

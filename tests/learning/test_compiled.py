@@ -125,8 +125,8 @@ def test_public_sizes_are_functions_of_the_schedule() -> None:
         performance=Performance(compiled=True),
     )  # fmt: skip
     run = trainer.start(Examples(torch.randn(900, 4), torch.randn(900, 2), public), entropy=Entropy())
-    assert run._engine.sizes == padded_sizes(100, 0.1) == (82, 100, 119, 148)
-    sizes = given_sizes(run._engine)
+    assert run.engine.sizes == padded_sizes(100, 0.1) == (82, 100, 119, 148)
+    sizes = given_sizes(run.engine)
     with run:
         while not run.done:
             run.step()

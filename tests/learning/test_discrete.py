@@ -93,13 +93,13 @@ def test_each_examples_integers_stay_within_the_bound_and_near_its_clipped_gradi
     run = made.start(examples(), entropy=SeededEntropy(1))
     with run:
         for i in range(SIZE):
-            exact = run._summands._grid_sum
+            exact = run.summands._grid_sum
             assert exact is not None
             exact._sum.zero_()
-            run._summands.add(np.array([i]), run._sums)
+            run.summands.add(np.array([i]), run._sums)
             whole = [int(v) for v in exact._sum]
             assert sum(v * v for v in whole) <= grid.l2_squared
-            plain = run._engine.clipped_sum(*examples().take(np.array([i])), clip=rule)
+            plain = run.engine.clipped_sum(*examples().take(np.array([i])), clip=rule)
             near = torch.tensor(whole, dtype=torch.float64) * float(grid.step)
             assert (near - plain).abs().max() <= float(grid.step) / 2 * (1 + 1e-3)
 
@@ -145,9 +145,9 @@ def test_what_is_added_is_the_discrete_gaussian_that_is_priced() -> None:
     assert grid is not None
     none = Examples(torch.zeros(0, 400), torch.zeros(0, dtype=torch.long), PUBLIC)
     run = made.start(none, entropy=SeededEntropy(3))
-    run._summands.noise(run._gradient)
+    run.summands.noise(run._gradient)
     assert (run._gradient == 0).all()
-    run._summands.close(run._gradient)
+    run.summands.close(run._gradient)
     draws = run._gradient.double().numpy() / float(grid.step)
     assert np.array_equal(draws, np.round(draws))
 
@@ -180,16 +180,16 @@ def test_a_gradient_that_is_not_finite_counts_as_zero(places: int) -> None:
     for keep in (SIZE, SIZE - 1):
         run = made.start(Examples(x[:keep], y[:keep], PUBLIC), entropy=Entropy())
         with run:
-            run._summands.add(np.arange(keep), run._sums)
-        assert run._summands._grid_sum is not None
-        found.append(run._summands._grid_sum._sum.clone())
+            run.summands.add(np.arange(keep), run._sums)
+        assert run.summands._grid_sum is not None
+        found.append(run.summands._grid_sum._sum.clone())
         x[SIZE - 1, 0, 2] = float("nan")
         if keep == SIZE:
             run = made.start(Examples(x, y, PUBLIC), entropy=Entropy())
             with run:
-                run._summands.add(np.arange(SIZE), run._sums)
-            assert run._summands._grid_sum is not None
-            found.append(run._summands._grid_sum._sum.clone())
+                run.summands.add(np.arange(SIZE), run._sums)
+            assert run.summands._grid_sum is not None
+            found.append(run.summands._grid_sum._sum.clone())
     whole, with_bad, without = found
     assert torch.equal(with_bad, without)
     assert not torch.equal(whole, without)

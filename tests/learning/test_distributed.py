@@ -192,7 +192,7 @@ def test_a_killed_worker_means_no_half_noised_update(tmp_path: Path, moment: str
         run = runs[-1]
         assert run.done
         assert not run._gradient.any(), "what was added up without the dead worker's noise is gone"
-        assert torch.equal(run._values, seen[2]), "the step was not made"
+        assert torch.equal(run.values, seen[2]), "the step was not made"
         return len(seen)
 
     assert together(tmp_path, job) == {0: 3, 2: 3}

@@ -73,7 +73,7 @@ def test_what_a_model_kept_of_its_batches_does_not_leave_with_it(how: str) -> No
     assert model.all == []
     assert model.seen is None
     assert list(model.state_dict()) == ["layer.weight", "layer.bias"]
-    assert not torch.equal(model.layer.weight, run._trainer.model.layer.weight)  # type: ignore[union-attr,arg-type]
+    assert not torch.equal(model.layer.weight, run.trainer.model.layer.weight)  # type: ignore[union-attr,arg-type]
 
 
 @pytest.mark.parametrize("how", ["buffer", "new buffer", "batches of training"])
@@ -88,13 +88,13 @@ def test_dropout_in_training_is_drawn_from_secret_coins_and_leaves_the_caller_s_
     for seed in (1, 2):
         run = trainer(model).start(data(), entropy=SeededEntropy(seed))
         seen: list[Tensor] = []
-        add = run._summands.add
+        add = run.summands.add
 
         def spied(members: Any, out: Any, add: Any = add, seen: list[Tensor] = seen) -> None:
             seen.append(torch.rand(3))
             add(members, out)
 
-        run._summands.add = spied  # type: ignore[method-assign]
+        run.summands.add = spied  # type: ignore[method-assign]
         torch.manual_seed(0)
         run.step()
         after.append(torch.rand(3))

@@ -186,9 +186,9 @@ def test_empty_batches_are_steps_with_noise() -> None:
     made = trainer(batch=None, rate=Fraction(1, 10**12), noise_multiplier=1.0, steps=10)
     run = made.start(Examples(*data(), PUBLIC), entropy=SeededEntropy(1))
     for _ in range(10):
-        before = run._values.clone()
+        before = run.values.clone()
         run.step()
-        assert (run._values != before).all()
+        assert (run.values != before).all()
 
 
 def test_private_transformers_shuffling_is_accounted_as_poisson() -> None:

@@ -111,8 +111,8 @@ def test_autocast_around_training_does_not_reach_the_norms(kind: torch.dtype) ->
     made_ = Trainer(model, loss, public=public, noise_multiplier=1e-9, clip=clip, batch=1, steps=1)
     run = made_.start(Examples(x, y, public), entropy=Entropy())
     with torch.autocast("cpu", dtype=kind), run:
-        total = run._engine.buffer()
-        run._summands.add(np.array([0]), run._engine.sums(total))
+        total = run.engine.buffer()
+        run.summands.add(np.array([0]), run.engine.sums(total))
     assert 0.99 * clip <= total.double().norm() <= clip * (1 + 1e-6)
 
 

@@ -88,14 +88,14 @@ def test_a_run_in_segments_is_the_run_in_one_piece(tmp_path: Path) -> None:
         made, entropy = trainer(optimizer=optimizer), SeededEntropy(1)
         whole = made(examples(), entropy=SeededEntropy(1)).value
         run = made.start(examples(), entropy=entropy)
-        batches, noise = run._batches, run._summands._noise
+        batches, noise = run._batches, run.summands._noise
         for _ in range(STEPS):
             run.step()
             taken, run = (
                 run.steps_taken,
                 made.restore(examples(), run.dump(), run.steps_taken, entropy=entropy),
             )
-            run._batches, run._summands._noise = batches, noise  # the same stream goes on
+            run._batches, run.summands._noise = batches, noise  # the same stream goes on
             assert run.steps_taken == taken
         torch.testing.assert_close(weights(run.model), weights(whole), rtol=0, atol=0)
     assert session.spent == 0
@@ -252,7 +252,7 @@ def test_a_checkpoint_holds_no_seed_and_noise_is_fresh(tmp_path: Path) -> None:
     ends = []
     for _ in range(2):
         again = made.restore(examples(), raw, 1, entropy=dp.sampling.Entropy())
-        assert torch.equal(again._values, run._values)
+        assert torch.equal(again._values, run.values)
         again.step()
         ends.append(weights(again.model))
     assert not torch.equal(*ends)

@@ -107,7 +107,7 @@ def test_the_clip_finds_the_quantile() -> None:
         run = made.start(Examples(x, torch.zeros(SIZE), PUBLIC), entropy=SeededEntropy(1))
         while not run.done:
             run.step()
-        assert 15 < run._summands.rule.clip < 27
+        assert 15 < run.summands.rule.clip < 27
 
 
 def counts(model: nn.Module, rows: int, seed: int, runs: int) -> np.ndarray[Any, Any]:
@@ -119,11 +119,11 @@ def counts(model: nn.Module, rows: int, seed: int, runs: int) -> np.ndarray[Any,
     found = []
     with run:
         for members in made.schedule.batches(rows, SeededEntropy(1)):
-            run._summands.rule = type(run._summands.rule)(clip=1.0)
-            run._summands.noise(run._gradient)
-            run._summands.add(members, run._sums)
-            run._summands.close(run._gradient)
-            found.append((0.5 - math.log(run._summands.rule.clip) - 0.5) * SIZE)
+            run.summands.rule = type(run.summands.rule)(clip=1.0)
+            run.summands.noise(run._gradient)
+            run.summands.add(members, run._sums)
+            run.summands.close(run._gradient)
+            found.append((0.5 - math.log(run.summands.rule.clip) - 0.5) * SIZE)
     return np.array(found)
 
 
@@ -146,9 +146,9 @@ def test_the_noise_on_the_sum_follows_the_clip() -> None:
     none = Examples(torch.zeros(0, 400), torch.zeros(0, dtype=torch.long), PUBLIC)
     made = trainer(model, clip=Adaptive(clip=0.5, count_noise=3.0))
     run = made.start(none, entropy=SeededEntropy(3))
-    run._summands.rule = type(run._summands.rule)(clip=2.0)
+    run.summands.rule = type(run.summands.rule)(clip=2.0)
     run.step()
-    got = (torch.cat([p.detach().flatten() for p in model.parameters()]) - run._values).double().numpy()
+    got = (torch.cat([p.detach().flatten() for p in model.parameters()]) - run.values).double().numpy()
     assert_normal(got / (2.0 * made.clip.split(1.0, SIZE)))  # type: ignore[union-attr]
 
 
@@ -157,10 +157,10 @@ def test_a_gradient_that_is_not_finite_counts_as_long() -> None:
     data._data[0][:] = float("nan")
     run = runs.start(data, entropy=SeededEntropy(1))
     with run:
-        run._summands.add(np.arange(SIZE), run._sums)
-    assert run._summands._count == -SIZE / 2
+        run.summands.add(np.arange(SIZE), run._sums)
+    assert run.summands._count == -SIZE / 2
     run.step()
-    assert run._values.isfinite().all()
+    assert run.values.isfinite().all()
 
 
 # augmentation
@@ -196,8 +196,8 @@ def test_one_example_with_many_variants_moves_the_sum_by_at_most_the_clip(microb
     run = made.start(examples(), entropy=SeededEntropy(2))
     with run:
         for i in (0, 20, 39):
-            total = run._engine.buffer()
-            run._summands.add(np.array([i]), run._engine.sums(total))
+            total = run.engine.buffer()
+            run.summands.add(np.array([i]), run.engine.sums(total))
             assert 0 < total.double().norm() <= 0.5 * (1 + 1e-6)
 
 
@@ -214,8 +214,8 @@ def test_people_and_variants_together_are_one_term() -> None:
         )
         run = made.start(data, entropy=SeededEntropy(2))
         with run:
-            total = run._engine.buffer()
-            run._summands.add(np.array([7]), run._engine.sums(total))
+            total = run.engine.buffer()
+            run.summands.add(np.array([7]), run.engine.sums(total))
             assert 0.4 < total.double().norm() <= 0.5 * (1 + 1e-6)
 
 
@@ -255,8 +255,8 @@ def test_the_plain_way_is_the_general_way() -> None:
     model = nn.Linear(5, 2)
     plain = trainer(model, steps=3, batch=20)(examples(), entropy=SeededEntropy(5)).value
     run = trainer(model, steps=3, batch=20).start(examples(), entropy=SeededEntropy(5))
-    assert isinstance(run._summands, Summands)
-    run._summands._one_row_each = False
+    assert isinstance(run.summands, Summands)
+    run.summands._one_row_each = False
     while not run.done:
         run.step()
     torch.testing.assert_close(run.model.weight, plain.weight, rtol=1e-4, atol=1e-5)

@@ -282,7 +282,7 @@ def test_a_failure_of_our_own_on_private_examples_says_nothing_about_them(monkey
     def failing(*args: Any) -> None:
         raise ValueError("987654")
 
-    monkeypatch.setattr(run._summands, "add", failing)
+    monkeypatch.setattr(run.summands, "add", failing)
     with pytest.raises(ReleaseFailed, match="withheld") as caught:
         run.step()
     assert "987654" not in str(caught.value)
@@ -296,14 +296,14 @@ def test_a_step_that_was_interrupted_ends_the_run(
 ) -> None:
     """Half of its batch is in sums and counts, and must not be added to the next one's."""
     run = trainer(batch=SIZE, microbatch=SIZE // 2, **options).start(examples(), entropy=Entropy())
-    add, calls = run._summands._add_clipped, []
+    add, calls = run.summands._add_clipped, []
 
     def interrupted(*args: Any) -> None:
         calls.append(add(*args))
         if len(calls) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(run._summands, "_add_clipped", interrupted)
+    monkeypatch.setattr(run.summands, "_add_clipped", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run.step()
     assert run.done
@@ -471,9 +471,9 @@ def test_noise_aware_adam_takes_the_noise_out_of_the_second_moment() -> None:
 
 def test_averaging_is_free_and_between_the_steps() -> None:
     run = trainer(average=0.9, steps=2).start(examples(), entropy=SeededEntropy(1))
-    start = run._values.clone()
+    start = run.values.clone()
     run.step()
-    first = run._values.clone()
+    first = run.values.clone()
     torch.testing.assert_close(weights(run.model), start * 0.1 + first * 0.9, rtol=1e-4, atol=1e-6)
 
 

@@ -236,11 +236,11 @@ def period(trainer: Trainer) -> int:
 
 def dump(run: TrainingRun) -> bytes:
     """Return the checkpoint of a run between two steps."""
-    tensors: dict[str, Tensor] = {"values": run._values}
-    if run._averaged is not None:
-        tensors["averaged"] = run._averaged
+    tensors: dict[str, Tensor] = {"values": run.values}
+    if run.averaged is not None:
+        tensors["averaged"] = run.averaged
     # adds the tensors of the optimizer's state to `tensors`
-    optimizer_form = pack(run._update.state(), tensors, "optimizer")
+    optimizer_form = pack(run.update.state(), tensors, "optimizer")
     facts = {"optimizer": optimizer_form, "clip": _adaptive_clip(run), **_shape(run)}
     return dump_tensors(tensors, {"run": json.dumps(facts)})
 
@@ -256,7 +256,7 @@ def restore(
     tensors, texts = load_tensors(raw)
     facts = json.loads(texts["run"])
     run = trainer.start(source, entropy=entropy)
-    if any(facts[name] != value for name, value in _shape(run).items()) or (run._averaged is None) != (
+    if any(facts[name] != value for name, value in _shape(run).items()) or (run.averaged is None) != (
         "averaged" not in tensors
     ):
         raise InvalidInput(
@@ -264,13 +264,13 @@ def restore(
             "has. Nothing was trained. Give the trainer that the run was started with."
         )
     with torch.no_grad():
-        run._values.copy_(tensors["values"])
-        if run._averaged is not None:
-            run._averaged.copy_(tensors["averaged"])
-    run._update.restore(unpack(facts["optimizer"], tensors))
+        run.values.copy_(tensors["values"])
+        if run.averaged is not None:
+            run.averaged.copy_(tensors["averaged"])
+    run.update.restore(unpack(facts["optimizer"], tensors))
     # A run holds the current clip of an adaptive rule as a `Flat` rule, which it replaces after each step.
     if _adaptive_clip(run) is not None:
-        run._summands.rule = Flat(clip=float(facts["clip"]))
+        run.summands.rule = Flat(clip=float(facts["clip"]))
     run.steps_taken = steps_taken
     return run
 
@@ -356,13 +356,13 @@ def _digest(state: dict[str, Tensor]) -> str:
 def _adaptive_clip(run: TrainingRun) -> float | None:
     """Return the clip of the next step where it adapts, None otherwise. It is a function of noisy counts that
     are paid for, so that it may be stored."""
-    return run._summands.rule.clip if isinstance(run._trainer.clip, Adaptive) else None
+    return run.summands.rule.clip if isinstance(run.trainer.clip, Adaptive) else None
 
 
 def _shape(run: TrainingRun) -> dict[str, Any]:
     """Return what must be the same in a resumed run: names and shapes of trained parameters, a digest of
     frozen weights and buffers, and the text of the optimizer ("torch" for one of torch's)."""
-    learned = [[name, list(p.shape)] for name, p in run._engine.parameters.items()]
-    optimizer = run._trainer.optimizer
+    learned = [[name, list(p.shape)] for name, p in run.engine.parameters.items()]
+    optimizer = run.trainer.optimizer
     kind = repr(optimizer) if type(optimizer).__module__.startswith("discreet.") else "torch"
-    return {"learned": learned, "frozen": frozen_digest(run._trainer.model), "kind": kind}
+    return {"learned": learned, "frozen": frozen_digest(run.trainer.model), "kind": kind}

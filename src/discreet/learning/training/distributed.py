@@ -95,7 +95,7 @@ class _DistributedTrainer:
         self._check_agreement()
         run = self.trainer.start(source, entropy=entropy)
         self._broadcast_weights(run)
-        run._summands = _WorkerSummands(run._summands, run, self)  # type: ignore[assignment]
+        run.summands = _WorkerSummands(run.summands, run, self)  # type: ignore[assignment]
         with run:
             while not run.done:
                 run.step()
@@ -128,9 +128,9 @@ class _DistributedTrainer:
 
     def _broadcast_weights(self, run: TrainingRun) -> None:
         """Start all workers from the first worker's weights."""
-        self._communicate(lambda: dist.broadcast(run._values, group_src=0, group=self.group))
-        if run._averaged is not None:
-            run._averaged.copy_(run._values)
+        self._communicate(lambda: dist.broadcast(run.values, group_src=0, group=self.group))
+        if run.averaged is not None:
+            run.averaged.copy_(run.values)
 
     def _communicate(self, operation: Any) -> None:
         """Run a collective operation of torch.distributed; raise ReleaseFailed if a worker is lost."""
@@ -171,5 +171,5 @@ class _WorkerSummands:
         except ReleaseFailed:
             vector.zero_()
             # No step is left: the run is over.
-            self._run.steps_taken = self._run._trainer.schedule.steps
+            self._run.steps_taken = self._run.trainer.schedule.steps
             raise

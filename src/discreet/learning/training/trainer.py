@@ -536,31 +536,34 @@ class Trainer:
 class TrainingRun:
     """Runs one training: `step()` until `done`; one more is refused.
 
-    `model` is the model so far, averaged over the steps if the trainer has an `average`.
+    `model` is the model so far, averaged over the steps if the trainer has an `average`. The state that
+    `checkpoints` stores and `distributed` shares among workers: `values`, the parameters in one vector,
+    `averaged`, their average or None, `update`, the optimizer's state, and `summands`, which adds noise and
+    clipped gradients.
     """
 
     def __init__(self, trainer: Trainer, examples: ExampleSource, entropy: Entropy) -> None:
-        self._trainer, self._examples, self._entropy = trainer, examples, entropy
+        self.trainer, self._examples, self._entropy = trainer, examples, entropy
         self._coins = entropy.aside("coins of the model")
         self.steps_taken, self._failed = 0, False
         self._working_model = copied(trainer.model)
         # Puts the model's buffers back after each step, so that one step's examples do not reach the next.
         self._buffers = KeptBuffers(self._working_model)
-        self._engine = trainer._engine(self._working_model)
-        self._engine.train()
+        self.engine = trainer._engine(self._working_model)
+        self.engine.train()
         if trainer.synthetic is None:
-            trainer._try(self._engine, *examples.shapes())
+            trainer._try(self.engine, *examples.shapes())
         else:
             # The engine chooses how to run layers on its first batch, which must not be private.
-            with self._engine.attached(), forked_generator():
-                self._engine.gradients(*pick(trainer.synthetic, torch.arange(SMALL_BATCH)))
-        self._values, self._gradient = _flatten_parameters(self._engine), self._engine.buffer()
-        self._sums = self._engine.sums(self._gradient)
-        self._summands = Summands(trainer, self._engine, examples, entropy)
-        self._averaged = self._values.clone() if trainer.average is not None else None
-        self._update = start(
+            with self.engine.attached(), forked_generator():
+                self.engine.gradients(*pick(trainer.synthetic, torch.arange(SMALL_BATCH)))
+        self.values, self._gradient = _flatten_parameters(self.engine), self.engine.buffer()
+        self._sums = self.engine.sums(self._gradient)
+        self.summands = Summands(trainer, self.engine, examples, entropy)
+        self.averaged = self.values.clone() if trainer.average is not None else None
+        self.update = start(
             trainer.optimizer,
-            list(self._engine.parameters.values()),
+            list(self.engine.parameters.values()),
             trainer.schedule.divisor,
             self.deviation,
         )
@@ -569,15 +572,15 @@ class TrainingRun:
 
     @property
     def done(self) -> bool:
-        return self.steps_taken >= self._trainer.schedule.steps
+        return self.steps_taken >= self.trainer.schedule.steps
 
     @property
     def deviation(self) -> float:
         """Return `Trainer.deviation`."""
-        return self._trainer.deviation
+        return self.trainer.deviation
 
     def __enter__(self) -> TrainingRun:
-        self._context.enter_context(self._engine.attached())
+        self._context.enter_context(self.engine.attached())
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -586,43 +589,43 @@ class TrainingRun:
     def step(self) -> None:
         """Take one noisy step. An empty batch is a step like any other."""
         if self.done:
-            steps = f"all {self._trainer.schedule.steps} steps that were paid for are taken"
+            steps = f"all {self.trainer.schedule.steps} steps that were paid for are taken"
             raise Halted(
                 f"{'a step failed or was interrupted, and ended the run' if self._failed else steps}. "
                 "Nothing was read. Training on means a new trainer, which pays for its own steps."
             )
-        if not self._engine.is_attached:
+        if not self.engine.is_attached:
             with self:
                 return self.step()
         self.steps_taken += 1
         try:
-            self._summands.noise(self._gradient)
+            self.summands.noise(self._gradient)
             self._accumulate(next(self._batches))
-            self._summands.close(self._gradient)
+            self.summands.close(self._gradient)
         except BaseException:
             # Also if interrupted, the run is done: sums and buffers of half a step must not reach another.
-            self.steps_taken, self._failed = self._trainer.schedule.steps, True
+            self.steps_taken, self._failed = self.trainer.schedule.steps, True
             raise
         self._descend()
         return None
 
     def _descend(self) -> None:
         """Move the weights by the noisy sum; nothing else here depends on the data."""
-        rate = self._trainer.learning_rate
+        rate = self.trainer.learning_rate
         factor = 1.0 if rate is None else float(rate(self.steps_taken - 1))
         with torch.no_grad():
-            self._update(self._values, self._gradient, factor)
-            if self._averaged is not None:
+            self.update(self.values, self._gradient, factor)
+            if self.averaged is not None:
                 # Less decay in the first steps, at most s / (s + 9) in step s: a usual choice, not tuned.
-                decay = min(self._trainer.average or 0.0, self.steps_taken / (self.steps_taken + 9))
-                self._averaged.lerp_(self._values, 1 - decay)
+                decay = min(self.trainer.average or 0.0, self.steps_taken / (self.steps_taken + 9))
+                self.averaged.lerp_(self.values, 1 - decay)
 
     def _accumulate(self, members: Indices) -> None:
         """Add the clipped gradients of a batch to the noise, a microbatch at a time; noise was drawn once,
         for all of them."""
         try:
             with _secret_coins(self._coins):
-                self._summands.add(members, self._sums)
+                self.summands.add(members, self._sums)
             self._buffers.restore()
         except Exception:
             # The error's text could quote a private value, such as an index that is out of range.
@@ -635,7 +638,7 @@ class TrainingRun:
     @property
     def progress(self) -> Glimpse:
         """Return the progress, which is public, and may be shown."""
-        return Glimpse(self.steps_taken, self._trainer.schedule.steps, self)
+        return Glimpse(self.steps_taken, self.trainer.schedule.steps, self)
 
     def dump(self) -> bytes:
         """Return a checkpoint of the run between two steps: no noise, no seed, no data."""
@@ -643,16 +646,16 @@ class TrainingRun:
 
     def release(self) -> Release:
         """Return the model so far, with the price of the whole run."""
-        return release(self.model, event=self._trainer.event, entropy=self._entropy)
+        return release(self.model, event=self.trainer.event, entropy=self._entropy)
 
     @property
     def model(self) -> nn.Module:
         """Return a copy of the model so far, with weights of its own."""
         # A copy of the model as it was given, which saw no data: the code of the working model may have kept
         # something of its batches in attributes or in new buffers, which must not be released.
-        model = copied(self._trainer.model)
-        vector = self._values if self._averaged is None else self._averaged
-        weights = self._engine.parts(vector)
+        model = copied(self.trainer.model)
+        vector = self.values if self.averaged is None else self.averaged
+        weights = self.engine.parts(vector)
         with torch.no_grad():
             for name, p in model.named_parameters():
                 p.data = weights[name].clone() if name in weights else p.data.clone()
