@@ -18,7 +18,7 @@ from discreet import Unsupported
 from discreet.tables import Engine, EngineError
 from discreet.tables import semantics as d
 from discreet.tables.dialect import Dialect, Unwritten, template
-from discreet.tables.engines.duckdb import DUCKDB
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 
 from ..loops import for_each
 from .engines import (

@@ -6,7 +6,7 @@ from typing import Any
 
 from discreet.query import Query
 from discreet.query.exact import PLACEHOLDER, statements
-from discreet.tables.engines.duckdb import DUCKDB
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 from discreet.tables.engines.postgres_dialect import dialect
 from discreet.tables.engines.spark_dialect import SPARK
 

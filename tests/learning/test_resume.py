@@ -252,7 +252,7 @@ def test_a_checkpoint_holds_no_seed_and_noise_is_fresh(tmp_path: Path) -> None:
     ends = []
     for _ in range(2):
         again = made.restore(examples(), raw, 1, entropy=dp.sampling.Entropy())
-        assert torch.equal(again._values, run.values)
+        assert torch.equal(again.values, run.values)
         again.step()
         ends.append(weights(again.model))
     assert not torch.equal(*ends)
@@ -351,7 +351,7 @@ def logged(path: Path) -> None:
 
     def accumulate(self: TrainingRun, members: Any) -> None:
         with (path / "steps").open("a") as file:
-            file.write(f"{self.steps_taken} {self._values.numpy().tobytes().hex()}\n")
+            file.write(f"{self.steps_taken} {self.values.numpy().tobytes().hex()}\n")
         real(self, members)
 
     TrainingRun._accumulate = accumulate  # type: ignore[method-assign]

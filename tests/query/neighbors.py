@@ -15,7 +15,7 @@ from discreet import Bounds, Categories, Public, Related, Text, Unit
 from discreet.query import Query
 from discreet.query.exact import Exact, measure
 from discreet.query.measures import Bounding
-from discreet.tables.engines.duckdb import DUCKDB
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 from discreet.tables.source import ROW
 
 KEY = 987654321

@@ -21,7 +21,7 @@ from discreet.query import Query
 from discreet.query.compile import Compiler
 from discreet.query.exact import PLACEHOLDER, statements
 from discreet.tables import connect
-from discreet.tables.engines.duckdb import DUCKDB
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 
 LADDER = pa.table({"w": [0.0, 0.0, 0.0], "l": ["a", "b", "c"]})
 RELATED = Related(name="k", schema={"w": Bounds(0, 10), "l": Categories(["a", "b", "c"])})

@@ -19,7 +19,7 @@ from discreet.query.domain import Kind, number
 from discreet.query.errors import Refusal
 from discreet.query.nodes import Column, Literal, OutputReference, make
 from discreet.tables import connect
-from discreet.tables.engines.duckdb import DUCKDB
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 
 from ..loops import for_each
 

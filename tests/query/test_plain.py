@@ -14,7 +14,7 @@ from discreet.query import Query, QueryError, nodes
 from discreet.query.domain import number
 from discreet.query.nodes import Column, Literal, make
 from discreet.tables import connect
-from discreet.tables.engines.duckdb import DUCKDB
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 from discreet.tables.semantics import engine_values
 
 from .plain import WORDS, people

@@ -16,7 +16,7 @@ from discreet.query import Query
 from discreet.sampling import SeededEntropy
 from discreet.tables import connect
 from discreet.tables.engines import duckdb_reading
-from discreet.tables.engines.duckdb import DUCKDB
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 
 GROUPS = ["a", "b", "rare"]
 FACTS = dp.Public(

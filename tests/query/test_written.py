@@ -14,7 +14,7 @@ import pytest
 from discreet import Boolean, Bounds, Categories, Dates, Public, Related, Text, Unit
 from discreet.query import Query
 from discreet.query.exact import PLACEHOLDER, statements
-from discreet.tables.engines.duckdb import DUCKDB
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 
 from ..loops import for_each
 

@@ -311,7 +311,7 @@ def require_estimator(candidate: Any) -> None:
     elif hasattr(candidate, "length") and hasattr(candidate, "event"):
         advice = "it is run by people.train(trainer)"
     elif module.startswith("sklearn"):
-        advice = f"it is not private: see whether learning.{name}(epsilon=1) exists"
+        advice = f"it is not private: see whether tabular.{name}(epsilon=1) exists"
     else:
         advice = "give one of discreet.learning, such as LogisticRegression(epsilon=1)"
     raise InvalidInput(f"fit takes an estimator, got {name}: {advice}. Nothing was charged or read.")
