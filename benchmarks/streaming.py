@@ -56,7 +56,7 @@ def long_stream() -> tuple[bool, float]:
     """CPU seconds of the trainer's noise in floats, and whether memory stayed flat."""
     import torch
 
-    from discreet.learning.training.noise import CorrelatedSource, NoiseBuffer
+    from discreet.learning.training.gradient_noise import CorrelatedSource, NoiseBuffer
 
     independent = NoiseBuffer(DIMENSION, torch.float64, 1.0, Entropy())
     noise, row = CorrelatedSource(independent, matrix.blt(STEPS)), torch.zeros(DIMENSION, dtype=torch.float64)

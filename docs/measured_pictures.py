@@ -149,7 +149,7 @@ def training() -> Picture:
 
 def tuning() -> Picture:
     """What the best of k runs gives away of one person: k is fixed, or random and secret."""
-    from discreet.tabular.selection import gamma_of, number_of_trials
+    from discreet.tabular.trials import gamma_of, number_of_trials
 
     rng, entropy, epsilon, draws = np.random.default_rng(15), SeededEntropy(15), 0.5, 20_000
     means = (1, 2, 3, 4, 6, 8)

@@ -181,7 +181,7 @@ def perfect_generalization() -> Picture:
 
 def best_of_trials() -> Picture:
     """How good the best of a random number of trials is: its rank among all settings."""
-    from discreet.tabular.selection import gamma_of, number_of_trials
+    from discreet.tabular.trials import gamma_of, number_of_trials
 
     rng, entropy, draws, means = np.random.default_rng(16), SeededEntropy(16), 100, (2, 5, 10, 20)
     series = []

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from discreet import accounting
-from discreet.accounting import api
+from discreet.accounting import pricing
 
 _PRICES: dict[Any, float] = {}
-_compute: Any = api.epsilon
+_compute: Any = pricing.epsilon
 
 
 def _epsilon(*events: Any, **options: Any) -> float:
@@ -34,6 +34,6 @@ def _epsilon(*events: Any, **options: Any) -> float:
 def an_event_is_priced_once() -> Iterator[None]:
     """What `calibrate`, a mechanism or a test asks the accountant is answered from memory the second time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "epsilon", _epsilon)
+        patch.setattr(pricing, "epsilon", _epsilon)
         patch.setattr(accounting, "epsilon", _epsilon)
         yield

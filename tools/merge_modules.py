@@ -650,7 +650,10 @@ def main() -> None:
         sys.exit(1 if house.problems else 0)
     for module in list(house.moved):
         written.pop(house.paths[module], None)
-    new_files = {target: merged(house, target, texts) for target in plan.groups}
+    new_files = {
+        target: merged(house, target, texts) if len(sources) > 1 else texts[sources[0]]
+        for target, sources in plan.groups.items()
+    }
     for module, target in house.moved.items():
         if target not in plan.groups:
             new_files[target] = texts[module]

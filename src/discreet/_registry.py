@@ -44,7 +44,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "learning.pate",
         "learning.training.data",
         "learning.clipping.norms",
-        "learning.training.noise",
+        "learning.training.gradient_noise",
         "learning.training.optimizers",
         "learning.training.federated",
         "learning.features.whitening",

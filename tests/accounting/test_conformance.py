@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from discreet import accounting as acc
 from discreet._errors import Unsupported
-from discreet.accounting.api import ACCOUNTANTS, exact_by_pld
+from discreet.accounting.pricing import ACCOUNTANTS, exact_by_pld
 
 from ..loops import for_each
 from .zoo import ZOO

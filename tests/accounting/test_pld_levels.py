@@ -14,7 +14,7 @@ import pytest
 from discreet import accounting as acc
 from discreet.accounting import pld
 from discreet.accounting.pld import solve as solve_module
-from discreet.accounting.pld.lattice import engine, planning
+from discreet.accounting.pld.lattice import convolution, mesh
 from discreet.accounting.pld.line import ladder
 from discreet.accounting.pld.line import line as line_module
 from discreet.accounting.pld.line import line as steps_module
@@ -160,8 +160,8 @@ def test_two_steps_bracket_their_exact_curve(rate, sigma, delta):
 def many(times: int = 200, epsilon: float = 0.9) -> tuple[SampledGaussian, line_module.Line, float]:
     """A composition for which one line does well, and its delta at epsilon."""
     pair = SampledGaussian(0.9, 0.01)
-    k = engine.cumulants([engine.RepeatedPair(pair, times)], 1e-16)
-    aim = Aim(epsilon, math.log(3e-4), planning.tilt_for_epsilon(k, epsilon), 14.0)
+    k = convolution.cumulants([convolution.RepeatedPair(pair, times)], 1e-16)
+    aim = Aim(epsilon, math.log(3e-4), mesh.tilt_for_epsilon(k, epsilon), 14.0)
     line = line_module.Line([(pair, times, 0.0)], k.logs, aim, line_module.LineShape(1e-3, 1e-12, 1e8))
     assert line.usable
     return pair, line, line.read(epsilon).high
@@ -262,10 +262,10 @@ def test_a_tilt_that_is_asked_for_again_is_not_computed_again(monkeypatch: pytes
     """With hundreds of thousands of atoms, as of wide discrete Gaussians, each tilt takes milliseconds, and two of
     five were repetitions. Shifted losses have results of their own."""
     tilts: list[float] = []
-    tilted = planning.Cumulants._tilted
-    monkeypatch.setattr(planning.Cumulants, "_tilted", lambda k, t: (tilts.append(t), tilted(k, t))[1])
+    tilted = mesh.Cumulants._tilted
+    monkeypatch.setattr(mesh.Cumulants, "_tilted", lambda k, t: (tilts.append(t), tilted(k, t))[1])
     nodes = Nodes(np.array([-1.0, 0.5, 2.0]), np.array([0.2, 0.3, 0.5]))
-    k = planning.Cumulants([(nodes, 3)])
+    k = mesh.Cumulants([(nodes, 3)])
     assert k(0.5) == k(0.5)
     assert tilts == [0.5]
     assert k.shifted([1.0])(0.5)[1] == pytest.approx(k(0.5)[1] - 3.0)

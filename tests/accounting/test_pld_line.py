@@ -12,7 +12,7 @@ import pytest
 
 from discreet import accounting as acc
 from discreet.accounting import pld
-from discreet.accounting.pld.lattice import engine, planning
+from discreet.accounting.pld.lattice import convolution, mesh
 from discreet.accounting.pld.line import line as fading
 from discreet.accounting.pld.line import line as line_module
 from discreet.accounting.pld.line import line as transform
@@ -78,8 +78,8 @@ def test_the_characteristic_function_fades_at_least_as_fast_as_claimed(rate, sig
 
 
 def line_of(pair: SampledGaussian, times: int, epsilon: float, delta: float, tau: float) -> line_module.Line:
-    k = engine.cumulants([engine.RepeatedPair(pair, times)], 1e-6 * delta)
-    theta = planning.tilt_for_epsilon(k, epsilon)
+    k = convolution.cumulants([convolution.RepeatedPair(pair, times)], 1e-6 * delta)
+    theta = mesh.tilt_for_epsilon(k, epsilon)
     aim = Aim(epsilon, math.log(delta), theta, 14.0)
     return line_module.Line([(pair, times, 0.0)], k.logs, aim, line_module.LineShape(tau, delta * 1e-6, 1e8))
 

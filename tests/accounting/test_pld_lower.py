@@ -14,7 +14,7 @@ from discreet import REPLACE
 from discreet import accounting as acc
 from discreet.accounting import pld
 from discreet.accounting.pld import rules, solve
-from discreet.accounting.pld.lattice import engine
+from discreet.accounting.pld.lattice import convolution
 
 mpmath = pytest.importorskip("mpmath")
 mp, mpf = mpmath.mp, mpmath.mpf
@@ -65,11 +65,11 @@ def test_fixed_size_samples_of_almost_nothing() -> None:
 
 def test_the_checks_notice_a_logarithm_that_loses_small_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """With numpy's complex log1p, which does; the first check also needs the allowance for rounding to go."""
-    monkeypatch.setattr(engine, "_complex_log1p", lambda z, unit: np.log1p(z))
+    monkeypatch.setattr(convolution, "_complex_log1p", lambda z, unit: np.log1p(z))
     with pytest.raises(AssertionError):
         test_no_delta_is_claimed_beyond_the_largest_loss()
-    read = engine._read_lower
-    monkeypatch.setattr(engine, "_read_lower", lambda *given: read(*given[:-1], 0.0))
+    read = convolution._read_lower
+    monkeypatch.setattr(convolution, "_read_lower", lambda *given: read(*given[:-1], 0.0))
     with pytest.raises(AssertionError):
         test_fixed_size_samples_of_almost_nothing()
 

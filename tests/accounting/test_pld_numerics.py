@@ -11,8 +11,8 @@ import pytest
 from scipy import fft, special
 
 from discreet.accounting.pld import rules
-from discreet.accounting.pld.lattice import engine, planning
-from discreet.accounting.pld.lattice.engine import LatticeMasses
+from discreet.accounting.pld.lattice import convolution, mesh
+from discreet.accounting.pld.lattice.convolution import LatticeMasses
 from discreet.accounting.pld.pairs import basic_pairs, families
 
 from ..loops import for_each
@@ -47,7 +47,7 @@ def test_transform_error_is_below_the_bound():
         x = rng.random(size) * np.exp(-rng.random(size) * 30)
         exact = fft.rfft(x.astype(np.longdouble))
         seen = float(np.max(np.abs(fft.rfft(x) - exact)))
-        assert seen <= engine._ROUNDINGS_PER_LEVEL * basic_pairs.U * math.log2(size) * x.sum() / 4
+        assert seen <= convolution._ROUNDINGS_PER_LEVEL * basic_pairs.U * math.log2(size) * x.sum() / 4
 
 
 def test_composition_equals_exact_convolution():
@@ -59,7 +59,7 @@ def test_composition_equals_exact_convolution():
         exact = np.convolve(exact, step)
     for theta in (0.0, 0.7, -0.4):
         for precise in (False, True):
-            found = engine.compose([LatticeMasses(place, mass, 7)], theta, 1.0, 64, -14, precise)
+            found = convolution.compose([LatticeMasses(place, mass, 7)], theta, 1.0, 64, -14, precise)
             weight = exact * np.exp(theta * np.arange(-14, 36) - found.log_scale)
             assert np.max(np.abs(found.mass[:50] - weight)) <= found.error + 1e-15
             assert found.error < 1e-12
@@ -69,7 +69,7 @@ def test_composition_keeps_its_error_small_for_many_steps():
     """Ten million steps of a symmetric walk against the exact binomial in mpmath."""
     n = 10**7
     part = LatticeMasses(np.array([-1, 1]), np.array([0.5, 0.5]), n)
-    found = engine.compose([part], 0.0, 1.0, 2**16, -(2**15))
+    found = convolution.compose([part], 0.0, 1.0, 2**16, -(2**15))
     assert found.error < 1e-8
     with mp.workdps(30):
         for k in (0, 2000, 10_000):
@@ -196,9 +196,9 @@ def test_cells_with_finite_ends_hold_what_lies_between_them_and_nothing_else(nam
 
 def test_plan_windows_stay_affordable():
     for rate, sigma, steps in ((1e-6, 0.3, 10**7), (0.5, 1000.0, 10**7), (1e-3, 1.0, 1)):
-        k = planning.Cumulants([(families.SampledGaussian(sigma, rate).nodes(1e-20), steps)])
+        k = mesh.Cumulants([(families.SampledGaussian(sigma, rate).nodes(1e-20), steps)])
         for delta in (1e-2, 1e-15):
-            assert planning.narrowest(k, planning.tilt_for_delta(k, delta)).points <= 2**22
+            assert mesh.narrowest(k, mesh.tilt_for_delta(k, delta)).points <= 2**22
 
 
 def test_sums_of_exponentials_are_the_same_in_blocks_and_at_once() -> None:

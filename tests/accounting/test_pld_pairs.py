@@ -11,7 +11,7 @@ import pytest
 from discreet import accounting as acc
 from discreet.accounting import composition, pld, shuffling
 from discreet.accounting.pld import rules
-from discreet.accounting.pld.lattice.engine import joint
+from discreet.accounting.pld.lattice.convolution import joint
 from discreet.accounting.pld.pairs import attained, basic_pairs, families
 from discreet.accounting.pld.pairs.basic_pairs import laplace
 from discreet.accounting.pld.pairs.families import SampledGaussian

@@ -10,8 +10,8 @@ from discreet import REPLACE, ZERO_OUT, Unsupported
 from discreet.accounting import events as ce
 from discreet.accounting import events as ev
 from discreet.accounting import events as se
-from discreet.accounting.api import ACCOUNTANTS, epsilon
 from discreet.accounting.events import Event
+from discreet.accounting.pricing import ACCOUNTANTS, epsilon
 
 _G = ev.Gaussian(noise_multiplier=2.0)
 

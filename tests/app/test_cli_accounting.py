@@ -15,7 +15,7 @@ from discreet import accounting as acc
 from discreet._errors import InvalidInput, MissingExtra
 from discreet.app import cli, plots
 from discreet.app.cli.accounting import _factor, _six_digits
-from discreet.app.cli.outputs import EventOptions, event
+from discreet.app.cli.forms import EventOptions, event
 
 MNIST = ["dpsgd", "--n", "60000", "--batch", "256", "--epochs", "60", "--delta", "1e-5"]
 

@@ -16,8 +16,7 @@ import discreet as dp
 from discreet import DiscreetError
 from discreet._registry import from_json
 from discreet.app import cli
-from discreet.app.cli import app
-from discreet.app.cli.words import in_shell_words
+from discreet.app.cli import app, in_shell_words
 from discreet.curator import Ledger
 from discreet.curator.backups import Export
 

@@ -19,7 +19,7 @@ from discreet import accounting as acc
 from discreet.app.cli import app
 from discreet.app.cli.train import METHODS
 from discreet.app.training_page import Page, TrainingCurve
-from discreet.learning import models
+from discreet.learning import model_files
 
 runner = CliRunner()
 SCHEMA = """
@@ -97,7 +97,7 @@ def test_a_model_its_facts_and_its_page(data: str) -> None:
     assert acc.epsilon(acc.events.from_json(facts["event"]), delta=1e-5) == facts["epsilon"]
     assert facts["public_set"]["accuracy"] > 0.8  # chance is 1/2, and a line separates them
     assert facts["used"] == used(data)
-    model = models.load(facts["model"])
+    model = model_files.load(facts["model"])
     assert model.predict({"age": [5.0, 95.0], "ward": ["a", None]}).tolist() == [False, True]
     page = Path("page.html").read_text()
     assert page.count("<polyline") == 2
@@ -151,7 +151,9 @@ def test_numbers_are_predicted_too(data: str) -> None:
     )
     assert "rmse on the public set" in said
     assert "epsilon 1 at delta 1e-05" in said
-    low, high = models.load("people.parquet.age.model").predict({"ill": [False, True], "ward": ["a", "a"]})
+    low, high = model_files.load("people.parquet.age.model").predict(
+        {"ill": [False, True], "ward": ["a", "a"]}
+    )
     assert 0 <= min(low, high) <= max(low, high) <= 100
 
 
@@ -159,10 +161,10 @@ def test_a_run_is_resumed_for_nothing(data: str) -> None:
     arguments = ("train", data, "--target", "ill", *QUICK, "--checkpoint", "run.ckpt", "--every", "7")
     run(*arguments)
     before = used(data)
-    first = models.load("people.parquet.ill.model")
+    first = model_files.load("people.parquet.ill.model")
     run(*arguments, "--resume")
     assert used(data) == before
-    again = models.load("people.parquet.ill.model")
+    again = model_files.load("people.parquet.ill.model")
     assert np.array_equal(first.module_.weight.detach(), again.module_.weight.detach())
     assert "checkpoint after 14 steps" in run("ledger", "show", f"{data}.ledger")
     with pytest.raises(InvalidInput, match="another price"):

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import discreet as dp
-from discreet.app.cli import app
-from discreet.app.cli.words import in_shell_words
+from discreet.app.cli import app, in_shell_words
 from discreet.curator import Policy
 from discreet.curator.policy import check_epsilon
 

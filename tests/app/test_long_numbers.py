@@ -6,7 +6,7 @@ import pytest
 
 from discreet import tables
 from discreet._errors import InvalidInput
-from discreet.app.cli.outputs import described
+from discreet.app.cli.forms import described
 from discreet.app.cli.plan import _read_plan
 from discreet.app.web.survey import load_survey
 

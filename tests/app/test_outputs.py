@@ -15,8 +15,8 @@ import discreet as dp
 from discreet import DiscreetError, InvalidInput
 from discreet._text import visible
 from discreet.app import cli
-from discreet.app.cli import app, outputs
-from discreet.app.cli.outputs import exact
+from discreet.app.cli import app, forms
+from discreet.app.cli.forms import exact
 
 runner = CliRunner()
 
@@ -77,24 +77,24 @@ def test_no_output_replaces_data_that_a_ledger_lies_beside(folder, name):
 def test_inputs_and_files_that_exist_stay(folder):
     data = folder / "people.csv"
     with pytest.raises(InvalidInput, match="never overwritten"):
-        outputs.check(data, force=True, data=[str(data)])
+        forms.check(data, force=True, data=[str(data)])
     with pytest.raises(InvalidInput, match="never overwritten"):
-        outputs.check(
+        forms.check(
             folder / "sub" / ".." / "people.csv" if (folder / "sub").mkdir() is None else data,
             force=True,
             data=[data],
         )
     (folder / "notes").write_text("mine")
     with pytest.raises(InvalidInput, match="--force"):
-        outputs.write(folder / "notes", "x")
-    outputs.write(folder / "notes", "yours", force=True)
+        forms.write(folder / "notes", "x")
+    forms.write(folder / "notes", "yours", force=True)
     assert (folder / "notes").read_text() == "yours"
     (folder / "nowhere").symlink_to(folder / "elsewhere")
     with pytest.raises(InvalidInput, match="leads nowhere"):
-        outputs.write(folder / "nowhere", "x", force=True)
+        forms.write(folder / "nowhere", "x", force=True)
     for path in (folder / "none" / "x", folder / "sub"):
         with pytest.raises(InvalidInput):
-            outputs.check(path, force=True)
+            forms.check(path, force=True)
 
 
 def test_an_export_is_written_once(folder):
@@ -191,13 +191,13 @@ def test_collecting_writes_over_no_ledger_and_nothing_that_exists(folder, monkey
 
 def test_two_outputs_are_not_one_file_and_files_of_a_folder_are_data(folder):
     with pytest.raises(InvalidInput, match="two outputs"):
-        outputs.check_distinct(folder / "a", None, folder / "sub" / ".." / "a")
+        forms.check_distinct(folder / "a", None, folder / "sub" / ".." / "a")
     (folder / "parts").mkdir()
     shutil.copy(folder / "people.csv", folder / "parts" / "1.csv")
     for data in (folder / "parts", folder / "parts" / "*.csv"):
         with pytest.raises(InvalidInput, match="never overwritten"):
-            outputs.check(folder / "parts" / "1.csv", force=True, data=[str(data)])
-        assert not outputs.belongs_to(folder / "people.csv", data)
+            forms.check(folder / "parts" / "1.csv", force=True, data=[str(data)])
+        assert not forms.belongs_to(folder / "people.csv", data)
     assert "31,a" in (folder / "parts" / "1.csv").read_text()
 
 
@@ -247,4 +247,4 @@ def test_an_output_without_permission_is_refused_before_anything_is_charged(fold
     for name in ("new.html", "people.csv.notes"):
         (folder / "people.csv.notes").touch()
         with pytest.raises(InvalidInput, match=r"no permission.*Nothing was charged"):
-            outputs.check(folder / name, force=True)
+            forms.check(folder / name, force=True)

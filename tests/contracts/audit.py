@@ -17,7 +17,7 @@ import numpy as np
 
 from discreet import accounting, auditing
 from discreet._errors import Halted, Unsupported
-from discreet.mechanisms.calibration import zcdp_delta
+from discreet.mechanisms.noise_scales import zcdp_delta
 from discreet.mechanisms.protocols import Interactive, Release
 from discreet.sampling import Entropy, SeededEntropy
 

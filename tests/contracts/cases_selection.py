@@ -6,7 +6,7 @@ from typing import Any
 
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Neighbors, Public
 from discreet.mechanisms.bounds import HistogramBounds
-from discreet.mechanisms.moments import Mean, MeanWithFoundBounds, Variance
+from discreet.mechanisms.means import Mean, MeanWithFoundBounds, Variance
 from discreet.mechanisms.protocols import Sensitivity
 from discreet.mechanisms.quantiles import ApproximateQuantiles, MinMax, Quantile
 from discreet.mechanisms.selection import (

@@ -27,7 +27,7 @@ from discreet.curator import Budget, Curator, Period, Policy
 from discreet.mechanisms import AddNoise
 from discreet.mechanisms.protocols import Interactive, SecretlyStepped, Stepped
 from discreet.session import Session
-from discreet.streaming.statistics import UnitRecord
+from discreet.streaming.stream_statistics import UnitRecord
 from discreet.tables import Memory
 
 from .changes import candidates, changed, fields_of, seen_values

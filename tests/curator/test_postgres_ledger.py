@@ -17,7 +17,7 @@ from discreet.curator import Budget, Curator, Key, Ledger, Policy
 from discreet.curator.postgres_store import PostgresStore, attach
 from discreet.mechanisms import noisy_count
 from discreet.streaming import counter
-from discreet.streaming.statistics import Presence
+from discreet.streaming.stream_statistics import Presence
 from discreet.tables import Memory
 
 from .. import postgres

@@ -67,7 +67,7 @@ def test_every_event_and_every_accountant_is_in_the_table_of_prices():
     for tag, cls in _registry.registered().items():
         if isinstance(cls, type) and issubclass(cls, accounting.Event):
             assert f"'{tag}'" in written, tag
-    from discreet.accounting.api import ACCOUNTANTS as known
+    from discreet.accounting.pricing import ACCOUNTANTS as known
 
     assert {*known, "tightest"} == set(ACCOUNTANTS)
 

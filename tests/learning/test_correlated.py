@@ -16,7 +16,13 @@ from discreet import InvalidInput, Public, Unsupported
 from discreet import accounting as acc
 from discreet._registry import from_json, to_json
 from discreet.learning import SGD, Adam, Cyclic, Dense, Examples, Toeplitz, Trainer, square_root
-from discreet.learning.training.noise import IDENTITY, CorrelatedSource, NoiseBuffer, blt, sensitivity
+from discreet.learning.training.gradient_noise import (
+    IDENTITY,
+    CorrelatedSource,
+    NoiseBuffer,
+    blt,
+    sensitivity,
+)
 from discreet.sampling import Entropy, SeededEntropy
 
 from .test_trainer import assert_normal

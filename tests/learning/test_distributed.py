@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import discreet as dp
 from discreet import InvalidInput, Public, ReleaseFailed, Unit, Unsupported
 from discreet.learning import Adaptive, Examples, Trainer, across_workers
-from discreet.learning.training.noise import NoiseBuffer
+from discreet.learning.training.gradient_noise import NoiseBuffer
 from discreet.learning.training.trainer import TrainingRun
 from discreet.sampling import Entropy
 

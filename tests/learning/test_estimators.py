@@ -33,7 +33,7 @@ from discreet import (
     _registry,
 )
 from discreet import accounting as acc
-from discreet.learning import SGD, DPClassifier, DPRegressor, SGDLogisticRegression, models
+from discreet.learning import SGD, DPClassifier, DPRegressor, SGDLogisticRegression, model_files
 from discreet.learning.estimators import default_batch, encode_rows
 from discreet.learning.training import checkpoints
 
@@ -241,8 +241,8 @@ def test_a_model_file_holds_the_model_and_nothing_that_runs(tmp_path: Path) -> N
     ]:
         given = {name: column for name, column in new.items() if name != target}
         model = session.fit(estimator, target=target, features=list(given))
-        models.save(model, tmp_path / "model")
-        again = models.load(tmp_path / "model")
+        model_files.save(model, tmp_path / "model")
+        again = model_files.load(tmp_path / "model")
         assert type(again) is type(model)
         assert again.event_ == model.event_
         np.testing.assert_array_equal(again.predict(given), model.predict(given))
@@ -257,14 +257,14 @@ def test_a_model_file_holds_the_model_and_nothing_that_runs(tmp_path: Path) -> N
             bytes(broken)[: int(rng.integers(0, len(raw))) if place % 3 == 0 else None]
         )
         try:
-            models.load(tmp_path / "broken")  # a flipped bit in a number or a name still reads
+            model_files.load(tmp_path / "broken")  # a flipped bit in a number or a name still reads
         except InvalidInput:
             continue
     (tmp_path / "pickle").write_bytes(pickle.dumps({"a": 1}))
     with pytest.raises(InvalidInput, match="Nothing was loaded"):
-        models.load(tmp_path / "pickle")
+        model_files.load(tmp_path / "pickle")
     with pytest.raises(InvalidInput, match="Nothing was written"):
-        models.save(DPClassifier(), tmp_path / "none")
+        model_files.save(DPClassifier(), tmp_path / "none")
 
 
 def test_models_fitted_to_arrays_are_saved_and_loaded(tmp_path: Path) -> None:
@@ -279,18 +279,18 @@ def test_models_fitted_to_arrays_are_saved_and_loaded(tmp_path: Path) -> None:
         (DPRegressor(target_lower=-2, target_upper=9, **quick), X[:, 1], {}),
     ]:
         model = estimator.fit(X, y)
-        models.save(model, tmp_path / "model")
-        again = models.load(tmp_path / "model", **how)
+        model_files.save(model, tmp_path / "model")
+        again = model_files.load(tmp_path / "model", **how)
         assert type(again) is type(model)
         assert again.event_ == model.event_
         np.testing.assert_array_equal(again.predict(X), model.predict(X))
         assert again.predict(X).dtype == model.predict(X).dtype
         with pytest.raises(InvalidInput, match="Nothing was loaded"):
-            models.load(tmp_path / "model", **({} if how else own))
+            model_files.load(tmp_path / "model", **({} if how else own))
     named = pd.DataFrame(X, columns=["x", "y", "z"])
     model = SGDLogisticRegression(classes=[0, 1], **quick).fit(named, X[:, 0] > 4)
-    models.save(model, tmp_path / "named")
-    again = models.load(tmp_path / "named")
+    model_files.save(model, tmp_path / "named")
+    again = model_files.load(tmp_path / "named")
     np.testing.assert_array_equal(again.predict(named), model.predict(named))
     with pytest.raises(ValueError, match="feature names"):
         again.predict(named[["z", "y", "x"]])
@@ -305,8 +305,8 @@ def test_a_model_file_with_facts_that_cannot_be_is_refused(tmp_path: Path, chang
     options = {"classes": [0, 1], "n": 20, "lower": -1, "upper": 1, "noise_multiplier": 1.0, "epochs": 1}
     model = SGDLogisticRegression(**options).fit(X, X[:, 0])
     with pytest.raises(InvalidInput, match="cannot be written"):
-        models.save(model, tmp_path / "nowhere" / "model")
-    models.save(model, path)
+        model_files.save(model, tmp_path / "nowhere" / "model")
+    model_files.save(model, path)
     tensors, texts = checkpoints.load_tensors(path.read_bytes())
     other = {"SGD": _registry.to_json(SGD(lr=1.0))}
     facts = json.loads(texts["discreet"]) | {"target": "b"}
@@ -315,7 +315,7 @@ def test_a_model_file_with_facts_that_cannot_be_is_refused(tmp_path: Path, chang
     }
     path.write_bytes(checkpoints.dump_tensors(tensors, {"discreet": json.dumps(facts)}))
     with pytest.raises(InvalidInput, match="not a model file"):
-        models.load(path)
+        model_files.load(path)
 
 
 def test_a_module_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
@@ -323,31 +323,31 @@ def test_a_module_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
     model = DPClassifier(
         nn.Linear(2, 2), classes=[0, 1], n=20, noise_multiplier=1.0, epochs=1, lower=-1, upper=1
     ).fit(X, X[:, 0])
-    models.save(model, tmp_path / "model")
+    model_files.save(model, tmp_path / "model")
     for bad, match in [
         (nn.Linear(3, 2), "not those of the module"),
         (3, "got 3"),
         (lambda f, o: "x", "it built str"),
     ]:
         with pytest.raises(InvalidInput, match=match):
-            models.load(tmp_path / "model", module=bad)
+            model_files.load(tmp_path / "model", module=bad)
     np.testing.assert_array_equal(
-        models.load(tmp_path / "model", module=nn.Linear(2, 2)).decision_function(X),
+        model_files.load(tmp_path / "model", module=nn.Linear(2, 2)).decision_function(X),
         model.decision_function(X),
     )
     with pytest.raises(InvalidInput, match=r"not fitted yet: people\.fit\(.* Nothing was written"):
-        models.save(SGDLogisticRegression(), tmp_path / "none")
+        model_files.save(SGDLogisticRegression(), tmp_path / "none")
     with pytest.raises(
         InvalidInput, match="fitted DPClassifier, DPRegressor, SGDLogisticRegression; got int"
     ):
-        models.save(3, tmp_path / "none")
+        model_files.save(3, tmp_path / "none")
 
 
 def test_a_changed_model_file_is_refused_before_anything_large_is_made(tmp_path: Path) -> None:
     X = np.zeros((20, 2))
     quick = {"n": 20, "lower": -1, "upper": 1, "noise_multiplier": 1.0, "epochs": 1}
     model = DPClassifier(hidden=[3], classes=[0, 1], **quick).fit(X, X[:, 0])
-    models.save(model, tmp_path / "model")
+    model_files.save(model, tmp_path / "model")
     tensors, texts = checkpoints.load_tensors((tmp_path / "model").read_bytes())
     facts = json.loads(texts["discreet"])
     for change in [
@@ -370,7 +370,7 @@ def test_a_changed_model_file_is_refused_before_anything_large_is_made(tmp_path:
             checkpoints.dump_tensors(tensors, {"discreet": json.dumps(facts | change)})
         )
         with pytest.raises(InvalidInput, match="Nothing was loaded"):
-            pytest.fail(f"loaded in spite of {change}: {models.load(tmp_path / 'changed')}")
+            pytest.fail(f"loaded in spite of {change}: {model_files.load(tmp_path / 'changed')}")
 
 
 def test_every_option_is_in_the_signature_and_a_misspelt_one_is_named() -> None:

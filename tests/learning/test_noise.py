@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from discreet.learning import fill_gaussian
-from discreet.learning.training import noise
-from discreet.learning.training.noise import NoiseBuffer
+from discreet.learning.training import gradient_noise
+from discreet.learning.training.gradient_noise import NoiseBuffer
 from discreet.sampling import Entropy, EntropyStream, SeededEntropy
 
 from .test_trainer import assert_normal
@@ -159,6 +159,6 @@ def test_noise_is_the_same_by_numpy_and_by_torch(monkeypatch: pytest.MonkeyPatch
     """Up to a few units in the last place: with few threads it is numpy's sines and logarithms."""
     vectors = []
     for threads in (0, 1 << 20):
-        monkeypatch.setattr(noise, "_MAX_THREADS_FOR_NUMPY", threads)
+        monkeypatch.setattr(gradient_noise, "_MAX_THREADS_FOR_NUMPY", threads)
         vectors.append(fill_gaussian(torch.empty(200_001), 1.0, SeededEntropy(seed)))
     torch.testing.assert_close(*vectors, rtol=1e-5, atol=1e-6)

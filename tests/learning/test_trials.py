@@ -21,7 +21,7 @@ from discreet.learning.trials import TrainerTrials, _classes, _correct
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from discreet.tabular import LogisticRegression, PrivateSearch
-from discreet.tabular.selection import cap_of, gamma_of, mean_of, number_of_trials
+from discreet.tabular.trials import cap_of, gamma_of, mean_of, number_of_trials
 
 from ..contracts.audit import assert_private
 from ..contracts.case import Case

@@ -20,7 +20,7 @@ from torch import nn
 import discreet as dp
 from discreet import DiscreetError, InvalidInput, PrivateFact, Public, learning, tabular
 from discreet.app.cli.query import explaining_interruption
-from discreet.learning import models
+from discreet.learning import model_files
 from discreet.sampling import Entropy
 from discreet.tables import Memory
 
@@ -221,7 +221,7 @@ def test_a_model_that_is_saved_in_the_wrong_place_is_sent_to_the_right_one(tmp_p
         (tabular.LogisticRegression(), r"which tabular\.save writes"),
     ):
         with pytest.raises(InvalidInput, match=way_out):
-            models.save(wrong, tmp_path / "model")
+            model_files.save(wrong, tmp_path / "model")
     for wrong in (tabular.LogisticRegression, tabular.LogisticRegression()):
         with pytest.raises(InvalidInput, match="fitted"):
             tabular.save(wrong, tmp_path / "model")

@@ -11,7 +11,7 @@ import pytest
 from discreet import accounting, local
 from discreet._errors import InvalidInput
 from discreet.accounting import NonPrivate, Shuffled
-from discreet.local import consistency
+from discreet.local import shares as consistency
 from discreet.mechanisms import Channel
 from discreet.sampling import Entropy, SeededEntropy
 

@@ -18,11 +18,11 @@ from discreet.mechanisms import (
     IntegerGaussian,
     Sensitivity,
     analytic_gaussian,
-    calibration,
     classical_gaussian,
     discrete_gaussian,
+    noise_scales,
 )
-from discreet.mechanisms.calibration import discrete_gaussian_delta
+from discreet.mechanisms.noise_scales import discrete_gaussian_delta
 
 from ..loops import for_each
 
@@ -99,9 +99,9 @@ def test_gaussian_delta_to_thirty_digits() -> None:
         for epsilon in (0.0, 0.1, 1.0, 7.5):
             for sigma in (0.3, 1.0, 20.0):
                 exact = exact_gaussian_delta(epsilon, sigma)
-                inner = calibration._gaussian_delta(mpmath.mpf(epsilon), mpmath.mpf(sigma))
+                inner = noise_scales._gaussian_delta(mpmath.mpf(epsilon), mpmath.mpf(sigma))
                 assert abs(inner - exact) < mpmath.mpf(10) ** -30
-                claimed = calibration.gaussian_delta(epsilon, sigma)
+                claimed = noise_scales.gaussian_delta(epsilon, sigma)
                 assert exact <= claimed <= exact * (1 + mpmath.mpf(10) ** -14) + mpmath.mpf(10) ** -300
 
 
@@ -145,8 +145,8 @@ def test_wide_noise_is_bounded_by_an_integral_that_is_close_to_the_sum(
 ) -> None:
     variance = Fraction(sigma**2)
     y0 = Fraction(epsilon) * variance / d - Fraction(d, 2)
-    summed = calibration._summed_delta(variance, d, y0)
-    assert sigma > calibration._WIDEST_SUM
+    summed = noise_scales._summed_delta(variance, d, y0)
+    assert sigma > noise_scales._WIDEST_SUM
     bounded = discrete_gaussian_delta(epsilon, variance, d)
     assert summed * (1 - 1e-10) <= bounded <= summed * (1 + 1e-5)
 
@@ -174,7 +174,7 @@ def test_the_discrete_gaussian_needs_about_the_continuous_noise() -> None:
 def test_two_entries_are_bounded_by_one_wider_entry(epsilon: float, variance: Fraction) -> None:
     with mpmath.workdps(30):
         exact = exact_discrete_delta(epsilon, variance, 1, entries=2)
-        claimed = calibration._product_delta(epsilon, variance, 1, 2)
+        claimed = noise_scales._product_delta(epsilon, variance, 1, 2)
     assert exact <= claimed
     if variance >= 2:
         assert claimed <= exact * (1 + 1e-6)
@@ -182,7 +182,7 @@ def test_two_entries_are_bounded_by_one_wider_entry(epsilon: float, variance: Fr
 
 def test_vectors_need_no_more_than_zcdp_says_and_gain_from_the_exact_law() -> None:
     epsilon, delta = 1, 1e-6
-    rho = calibration.zcdp_rho(epsilon, delta)
+    rho = noise_scales.zcdp_rho(epsilon, delta)
     for l0 in (2, 30, 1000):
         variance = discrete_gaussian(epsilon, delta, l0=l0)
         assert variance < Fraction(l0) / (2 * Fraction(rho))
@@ -198,15 +198,15 @@ def test_vectors_need_no_more_than_zcdp_says_and_gain_from_the_exact_law() -> No
 def test_the_zcdp_conversion_is_a_bound_for_the_gaussian_and_near_its_best_order(
     rho: float, epsilon: float
 ) -> None:
-    claimed = calibration.zcdp_delta(rho, epsilon)
-    assert calibration.gaussian_delta(epsilon, math.sqrt(1 / (2 * rho))) <= claimed * (1 + 1e-9)
+    claimed = noise_scales.zcdp_delta(rho, epsilon)
+    assert noise_scales.gaussian_delta(epsilon, math.sqrt(1 / (2 * rho))) <= claimed * (1 + 1e-9)
     orders = 1 + np.logspace(-5, 6, 4000)
     logs = (orders - 1) * (orders * rho - epsilon) - np.log(orders - 1) + orders * np.log1p(-1 / orders)
     best = min(0.0, float(logs.min()))
     assert math.log(claimed) == pytest.approx(max(best, math.log(5e-324)), abs=1e-1)
 
 
-@for_each("call", [analytic_gaussian, discrete_gaussian, classical_gaussian, calibration.zcdp_rho])
+@for_each("call", [analytic_gaussian, discrete_gaussian, classical_gaussian, noise_scales.zcdp_rho])
 @for_each(
     ("epsilon", "delta"),
     [(0, 0.1), (-1, 0.1), (math.inf, 0.1), (math.nan, 0.1), (0.5, 0), (0.5, 1), (0.5, math.nan)],
@@ -217,10 +217,10 @@ def test_impossible_targets_are_refused(call: Any, epsilon: float, delta: float)
 
 
 def test_the_laplace_scale_is_exact() -> None:
-    assert calibration.discrete_laplace(0.1, 3) == 3 / Fraction(0.1)
+    assert noise_scales.discrete_laplace(0.1, 3) == 3 / Fraction(0.1)
     for bad in (0, -1, math.inf, math.nan):
         with pytest.raises(InvalidInput):
-            calibration.discrete_laplace(bad)
+            noise_scales.discrete_laplace(bad)
 
 
 @pytest.mark.parametrize(("linf", "l0"), [(1, 1), (10, 1), (1, 5), (3, 40)])
@@ -250,13 +250,13 @@ def test_the_analytic_rule_holds_where_its_two_terms_agree_in_more_digits_than_i
     with mpmath.workdps(700):
         assert exact_gaussian_delta(epsilon, sigma) <= mpmath.mpf(delta)
         assert exact_gaussian_delta(epsilon, sigma * (1 - 1e-9)) > mpmath.mpf(delta)
-    assert calibration.gaussian_delta(0, 10**60) == pytest.approx(1e-60 / math.sqrt(2 * math.pi), rel=1e-9)
+    assert noise_scales.gaussian_delta(0, 10**60) == pytest.approx(1e-60 / math.sqrt(2 * math.pi), rel=1e-9)
 
 
 def test_noise_wider_than_floats_is_refused() -> None:
     with pytest.raises(InvalidInput, match="wider than floats"):
-        calibration._least(lambda noise: False, 1e-7)
-    assert calibration._least(lambda noise: noise >= 3e200, 1e-7) == pytest.approx(3e200)
+        noise_scales._least(lambda noise: False, 1e-7)
+    assert noise_scales._least(lambda noise: noise >= 3e200, 1e-7) == pytest.approx(3e200)
 
 
 def test_the_zcdp_conversion_is_not_below_its_own_formula_at_orders_near_one() -> None:
@@ -270,7 +270,7 @@ def test_the_zcdp_conversion_is_not_below_its_own_formula_at_orders_near_one() -
             left, right = low + (high - low) / 3, high - (high - low) / 3
             low, high = (low, right) if log_delta(left) <= log_delta(right) else (left, high)
         least = mpmath.exp(log_delta(low))
-        assert least <= calibration.zcdp_delta(11, 0.01) <= least * (1 + 1e-11)
+        assert least <= noise_scales.zcdp_delta(11, 0.01) <= least * (1 + 1e-11)
 
 
 def test_extreme_parameters_of_the_discrete_gaussian_have_an_answer() -> None:

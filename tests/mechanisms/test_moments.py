@@ -15,7 +15,7 @@ from discreet._errors import InvalidInput, PrivateFact, Unsupported
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Neighbors, Public, Unit
 from discreet._registry import from_json, to_json
 from discreet.mechanisms.bounds import HistogramBounds
-from discreet.mechanisms.moments import (
+from discreet.mechanisms.means import (
     Mean,
     MeanWithFoundBounds,
     Scale,

@@ -15,7 +15,7 @@ from discreet import _require, mechanisms
 from discreet._require import did_you_mean
 from discreet.accounting import ApproximateDP
 from discreet.curator import Curator, Policy
-from discreet.session.models import tightest_epsilon
+from discreet.session.fitting import tightest_epsilon
 from discreet.session.streams import find_stream
 from discreet.tables import Memory
 
@@ -328,7 +328,7 @@ def test_a_disk_without_room_for_a_checkpoint_is_noticed_before_the_charge(tmp_p
     people, run = opened(), tmp_path / "run"
     copy = {"epsilon": 0.5, "method": "independent", "checkpoint": run}
     with monkeypatch.context() as patch:
-        patch.setattr("discreet.session.models.os.fsync", full)
+        patch.setattr("discreet.session.fitting.os.fsync", full)
         with pytest.raises(dp.InvalidInput, match=r"No space left on device.*Nothing was charged"):
             people.synthesize(5, **copy)
     assert people.spent == 0
@@ -384,7 +384,7 @@ def test_the_newest_stream_of_an_analyst_is_their_own():
 
 def test_an_epsilon_of_basic_composition_is_not_shown_at_a_smaller_delta(monkeypatch):
     """Where no accountant knew an event, the epsilon of another delta stood beside this one."""
-    monkeypatch.delattr("discreet.session.models.epsilon_of")
+    monkeypatch.delattr("discreet.session.fitting.epsilon_of")
     event = ApproximateDP(epsilon=1, delta=1e-3)
     assert tightest_epsilon(event, 1e-2) == 1
     assert tightest_epsilon(event, 1e-6) == float("inf")

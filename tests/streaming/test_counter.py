@@ -35,7 +35,7 @@ from discreet.streaming import (
     SquaredDistance,
     counter,
     named,
-    statistics,
+    stream_statistics,
 )
 from discreet.tables import Database, Memory
 
@@ -227,7 +227,7 @@ def test_no_number_of_people_fails_a_tick_and_no_option_limits_it(
     for verb in (visits.stream, visits.online):
         with pytest.raises(dp.InvalidInput, match="no option 'capacity'"):
             verb(text, epsilon=1, horizon=9, participations=1, capacity=2)
-    monkeypatch.setattr("discreet.streaming.statistics.PIECE", 100)
+    monkeypatch.setattr("discreet.streaming.stream_statistics.PIECE", 100)
     stream = visits.stream(text, **terms)
     for people_here in (3, 137, 5):
         stream.feed({"age": [3] * people_here, "who": list(range(people_here))})
@@ -238,8 +238,8 @@ def test_no_number_of_people_fails_a_tick_and_no_option_limits_it(
     }  # fmt: skip
     shelf, record = Shelf(), bytes(range(200))
     for length in (0, 99, 100, 101, 200):
-        statistics.write_record(shelf, record[:length])
-        assert statistics.read_record(shelf) == record[:length]
+        stream_statistics.write_record(shelf, record[:length])
+        assert stream_statistics.read_record(shelf) == record[:length]
 
 
 def test_more_participations_need_more_noise_and_separation_less() -> None:
@@ -385,8 +385,8 @@ def fail_on_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(units) < 40, len(units)
         return admit(self, units, step, **rule)
 
-    admit = statistics.UnitRecord.admit
-    monkeypatch.setattr(statistics.UnitRecord, "admit", failing)
+    admit = stream_statistics.UnitRecord.admit
+    monkeypatch.setattr(stream_statistics.UnitRecord, "admit", failing)
 
 
 def test_a_failing_batch_is_withheld_and_the_tick_can_be_fed_again(

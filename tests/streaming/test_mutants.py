@@ -19,7 +19,7 @@ import discreet as dp
 from discreet import Public
 from discreet._public import ADD_REMOVE, REPLACE, Unit
 from discreet.mechanisms import Count, Histogram, IntegerGaussian, IntegerLaplace, Sensitivity
-from discreet.mechanisms.calibration import zcdp_delta
+from discreet.mechanisms.noise_scales import zcdp_delta
 from discreet.sampling import SeededEntropy
 from discreet.streaming import ContinualCounter, counter
 from discreet.tables import Memory
@@ -167,7 +167,7 @@ def test_a_unit_in_every_batch_shows_no_more_than_it_paid_for(monkeypatch: pytes
         assert loud_unit(always) > 1
     # Nobody counts how often a unit took part.
     monkeypatch.setattr(
-        "discreet.streaming.statistics.UnitRecord.admit",
+        "discreet.streaming.stream_statistics.UnitRecord.admit",
         lambda self, units, step, **rule: np.ones(len(units), dtype=bool),
     )
     assert loud_unit(once) > 1

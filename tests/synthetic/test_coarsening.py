@@ -14,7 +14,7 @@ from discreet.sampling import SeededEntropy
 from discreet.synthetic import AIM, Domain
 from discreet.synthetic.copy import SyntheticCopy, method_for
 from discreet.synthetic.estimation import project_to_simplex
-from discreet.synthetic.model import group_codes, grouped_sizes
+from discreet.synthetic.graphical_model import group_codes, grouped_sizes
 from discreet.tables import Memory
 
 COUNTS = st.lists(st.integers(-50, 500), min_size=1, max_size=40)

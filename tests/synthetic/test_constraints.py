@@ -11,8 +11,8 @@ import pytest
 import discreet as dp
 from discreet.synthetic import Domain, Independent, SyntheticCopy
 from discreet.synthetic.copy import METHODS
-from discreet.synthetic.domain import comparable_bin_ends
 from discreet.synthetic.synthesizer import MeasuredTable
+from discreet.synthetic.table_domain import comparable_bin_ends
 from discreet.tables import Memory
 
 SCHEMA = {

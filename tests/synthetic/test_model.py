@@ -16,7 +16,7 @@ from discreet.synthetic.estimation import (
     mirror_descent,
 )
 from discreet.synthetic.generation import allocate_codes, condition, sample
-from discreet.synthetic.model import (
+from discreet.synthetic.graphical_model import (
     GraphicalModel,
     JunctionTree,
     junction_tree_cells,

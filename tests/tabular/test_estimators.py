@@ -29,7 +29,7 @@ from discreet import (
     tabular,
 )
 from discreet import accounting as acc
-from discreet.learning import models
+from discreet.learning import model_files
 from discreet.tabular import (
     PCA,
     HuberRegressor,
@@ -356,7 +356,7 @@ def test_a_path_that_cannot_be_written_or_read_is_refused(tmp_path: Path, name: 
     model = LogisticRegression(epsilon=1, n=50, classes=["a", "b"], lower=-1, upper=1).fit(x, y)
     with pytest.raises(InvalidInput, match="cannot be written"):
         tabular.save(model, tmp_path / name)
-    for load in (tabular.load, models.load):
+    for load in (tabular.load, model_files.load):
         with pytest.raises(InvalidInput, match="cannot be read"):
             load(tmp_path / name)
 

@@ -9,7 +9,7 @@ import discreet as dp
 from discreet import InvalidInput
 from discreet.learning import DPClassifier
 from discreet.tabular import LogisticRegression, PrivateSearch
-from discreet.tabular.selection import RandomTrials, RepeatedTrials
+from discreet.tabular.trials import RandomTrials, RepeatedTrials
 
 SIZE = 300
 

@@ -78,7 +78,7 @@ def test_a_wanted_epsilon_is_met_and_composes_with_training() -> None:
 def test_one_row_moves_each_sum_by_at_most_its_sensitivity() -> None:
     """The exact sums of neighbors, before noise, for the rows that move them most; a mutant with half the
     sensitivity is caught."""
-    from discreet.mechanisms import moments
+    from discreet.mechanisms import means
 
     made = scaler(columns=("age",), cells=64)
     noises = [noise for noise in made._noises("age") if noise is not None]
@@ -88,7 +88,7 @@ def test_one_row_moves_each_sum_by_at_most_its_sensitivity() -> None:
         rows = [10.0, 20.0]
         sums = [
             np.array(
-                moments._sums(
+                means._sums(
                     Memory({"age": r, "pay": r, "sick": ["no"] * len(r)}, PUBLIC),
                     "age",
                     True,

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from discreet.app.web import Settings, build
-from discreet.app.web.store import Role
+from discreet.app.web.server_store import Role
 
 from .running import COUNT, Server
 

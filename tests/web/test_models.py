@@ -10,7 +10,7 @@ import pytest
 
 import discreet as dp
 from discreet.app.replies import model_of
-from discreet.app.web.estimators import NAMES, PYTHON, describe_estimator, estimator_of, model_json
+from discreet.app.web.estimator_json import NAMES, PYTHON, describe_estimator, estimator_of, model_json
 from discreet.learning import SGDLogisticRegression
 
 from .running import Server

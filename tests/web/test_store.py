@@ -17,8 +17,8 @@ from discreet.app.web import api
 from discreet.app.web.bodies import DatasetBody
 from discreet.app.web.desk import FrontDesk
 from discreet.app.web.server import build
+from discreet.app.web.server_store import Dataset, Person, Role, ServerStore
 from discreet.app.web.settings import Settings
-from discreet.app.web.store import Dataset, Person, Role, ServerStore
 
 from .running import Server
 

@@ -16,10 +16,10 @@ import pytest
 
 from discreet.app.web import workers
 from discreet.app.web.desk import FrontDesk, leaves_at
-from discreet.app.web.errors import HTTPError
+from discreet.app.web.problems import HTTPError
+from discreet.app.web.server_store import Dataset, Person, Role, ServerStore
 from discreet.app.web.sessions import Folders
 from discreet.app.web.settings import Settings
-from discreet.app.web.store import Dataset, Person, Role, ServerStore
 
 from .. import clock
 from .running import COUNT, Server

@@ -31,7 +31,7 @@ from discreet.app.web import (
     workers,
 )
 from discreet.app.web.bodies import QueryBody
-from discreet.app.web.errors import HTTPError
+from discreet.app.web.problems import HTTPError
 from discreet.app.web.verbs import VERBS
 from discreet.curator import Period, Policy
 

@@ -7,7 +7,6 @@ This package never reads data and never draws noise.
 """
 
 from . import amplification, individual, moments, pate, shuffling
-from .api import bounds, compare, delta, epsilon, tradeoff
 from .calibration import calibrate
 from .conversion import Cost, basic, zcdp
 from .events import (
@@ -52,6 +51,7 @@ from .events import (
     logarithmic,
 )
 from .filters import Filter, GaussianFilter, Odometer, ZCDPFilter, at_once, gaussian_filter
+from .pricing import bounds, compare, delta, epsilon, tradeoff
 from .selection_profiles import selection_epsilon
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import _require
 from .._errors import InvalidInput, Unsupported
-from . import api
+from . import pricing
 from .events import Event
 
 
@@ -30,7 +30,7 @@ def calibrate(
     advantage: float | None = None,
     tpr: float | None = None,
     fpr: float | None = None,
-    accountant: str = api.TIGHTEST,
+    accountant: str = pricing.TIGHTEST,
     integer: bool = False,
     bracket: tuple[float, float] | None = None,
     tolerance: float = 1e-4,
@@ -62,7 +62,7 @@ def calibrate(
 
     # The loss distribution is slow to compute: a coarse search by the Rényi accountant finds where to start.
     initial_guess = None
-    if accountant in (api.TIGHTEST, "pld") and bracket is None:
+    if accountant in (pricing.TIGHTEST, "pld") and bracket is None:
         initial_guess = _initial_guess(
             lambda: calibrate(
                 make_event,
@@ -108,16 +108,16 @@ def _excess_function(
     if epsilon is not None and delta is not None:
         _require.positive(epsilon=epsilon)
         _require.probability(delta=delta)
-        return lambda event: _log_ratio(api.epsilon(event, delta=delta, accountant=accountant), epsilon)
+        return lambda event: _log_ratio(pricing.epsilon(event, delta=delta, accountant=accountant), epsilon)
     if advantage is not None:
         _require.open_probability(advantage=advantage)
-        return lambda event: _log_ratio(api.delta(event, epsilon=0.0, accountant=accountant), advantage)
+        return lambda event: _log_ratio(pricing.delta(event, epsilon=0.0, accountant=accountant), advantage)
     assert tpr is not None
     assert fpr is not None
     _require.open_probability(tpr=tpr, fpr=fpr)
     if tpr <= fpr:
         raise _require.fail("tpr", tpr, f"above fpr = {fpr:g}: guessing alone reaches that")
-    return lambda event: _log_ratio(1 - api.tradeoff(event, alpha=fpr, accountant=accountant), tpr)
+    return lambda event: _log_ratio(1 - pricing.tradeoff(event, alpha=fpr, accountant=accountant), tpr)
 
 
 def _log_ratio(value: float, target: float) -> float:

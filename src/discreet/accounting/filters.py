@@ -38,7 +38,7 @@ from .._errors import BudgetExceeded, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, Neighbors, as_neighbors, require_relation
 from .._registry import described
 from .._require import Real
-from . import api
+from . import pricing
 from .conversion import gaussian_delta, rdp_to_epsilon, zcdp
 from .events import ApproximateDP, Event, Gaussian, NonPrivate, NoOp, leaves, refuse
 from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
@@ -366,7 +366,7 @@ def at_once(plan: Event, *, delta: float) -> Event:
     Assumes:   nothing about the plan, its length included, is chosen while it runs.
     """
     _require.open_probability(delta=delta)
-    price = api.epsilon(plan, delta=delta)
+    price = pricing.epsilon(plan, delta=delta)
     if math.isinf(price):
         raise InvalidInput(
             f"no finite epsilon is proved for this plan at delta = {delta:g}. Nothing was released. "

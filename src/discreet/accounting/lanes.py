@@ -19,7 +19,7 @@ from .. import _require, _round
 from .._errors import Unsupported
 from .._public import Neighbors
 from .._registry import described
-from . import api, pure
+from . import pricing, pure
 from .events import Event, PureDP
 from .normal import normal
 from .rdp import curve
@@ -168,7 +168,7 @@ def certified_epsilon(event: Event, delta: float) -> float:
     infinite where none has a theorem for it."""
     bare, _, _ = split(event)
     try:
-        return api.epsilon(bare, delta=delta)
+        return pricing.epsilon(bare, delta=delta)
     except Unsupported:
         return math.inf
 

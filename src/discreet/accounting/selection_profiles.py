@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import _require
 from .._errors import Unsupported
-from . import api
+from . import pricing
 from .events import Event, NegativeBinomialTrials, PoissonTrials, RepeatAndSelect
 from .rdp import _log_mean
 
@@ -52,12 +52,12 @@ class _Profile:
 @lru_cache(maxsize=16)
 def _profile(event: Event) -> _Profile:
     """Return the privacy profile of one run, computed at `_POINTS` epsilons."""
-    prices = (float(api.epsilon(event, delta=delta)) for delta in _LEAST)
+    prices = (float(pricing.epsilon(event, delta=delta)) for delta in _LEAST)
     # Without a finite epsilon at any of these deltas, and for larger epsilons, the profile ends at 600: e^600
     # is still a float.
     largest = min(max(1e-6, next((price for price in prices if math.isfinite(price)), math.inf)), 600.0)
     grid = np.concatenate([[0.0], np.geomspace(largest / 200, largest, _POINTS - 1)])
-    deltas = [min(1.0, float(api.delta(event, epsilon=float(x))) * _UP) for x in grid]
+    deltas = [min(1.0, float(pricing.delta(event, epsilon=float(x))) * _UP) for x in grid]
     return _Profile(tuple(grid.tolist()), tuple(deltas))
 
 
@@ -101,10 +101,10 @@ def selection_delta(event: RepeatAndSelect, *, epsilon: float) -> float:
 @_require.check_options
 def selection_epsilon(event: RepeatAndSelect, *, delta: float) -> float:
     """Return an epsilon at which private selection is (epsilon, delta)-DP: the lesser of the one that
-    `selection_delta` gives and the one of the tightest accountant (`api.epsilon`)."""
+    `selection_delta` gives and the one of the tightest accountant (`pricing.epsilon`)."""
     _require.open_probability(delta=delta)
     try:
-        high = float(api.epsilon(event, delta=delta))
+        high = float(pricing.epsilon(event, delta=delta))
     except Unsupported:
         # No Rényi bound, as for a run with an own delta: only the profile gives a bound.
         high = math.inf

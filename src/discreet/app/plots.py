@@ -20,9 +20,9 @@ from .. import accounting as acc
 from .. import local, sampling
 from .._errors import DiscreetError, InvalidInput, MissingExtra
 from ..accounting import amplification, rdp
-from ..accounting.api import ACCOUNTANTS
 from ..accounting.conversion import rdp_to_epsilon
 from ..accounting.normal import normal
+from ..accounting.pricing import ACCOUNTANTS
 from ..sampling import Entropy
 from .demo.stage import ACCENT, INK, PALE
 

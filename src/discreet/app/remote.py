@@ -413,7 +413,7 @@ class RemoteSession(RemoteReader):
         time tells nothing about the data; `progress` is called with the job's public state. `checkpoint`,
         `every`, `text` and `number` are for local sessions only, and are refused.
         """
-        from .web.estimators import describe_estimator
+        from .web.estimator_json import describe_estimator
 
         # 100 is the default of `every`.
         if checkpoint is not None or every != 100 or text is not None or number is not None:

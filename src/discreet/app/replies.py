@@ -96,12 +96,12 @@ def release_of(facts: Mapping[str, Any]) -> Release:
 def model_of(facts: Mapping[str, Any]) -> Any:
     """Return a fitted model: from JSON, or from safetensors, which hold no code."""
     if "safetensors" in facts:
-        from ..learning import models
+        from ..learning import model_files
 
         with PrivateFolder(FILES_PREFIX) as folder:
             path = folder / "model.safetensors"
             path.write_bytes(base64.b64decode(facts["safetensors"]))
-            return models.load(path)
+            return model_files.load(path)
     from ..tabular.cards import loads
 
     return loads(json.dumps(facts["model"]))
@@ -157,7 +157,7 @@ def listed_edges(value: Any) -> Any:
 def work_json(item: Any) -> Any:
     """Return one piece of work for `RemoteSession.plan` as JSON: SQL, a list of SQL, (estimator, target), or
     a mapping of these."""
-    from .web.estimators import describe_estimator
+    from .web.estimator_json import describe_estimator
 
     if isinstance(item, str):
         return item

@@ -35,7 +35,7 @@ from ..accounting.filters import BudgetFilter, FilterPreview
 from ..accounting.lanes import Spent
 from ..mechanisms.protocols import AnySource
 from ..sampling import Entropy
-from . import books, questions, tickets
+from . import books, identities, tickets
 from .accounts import SPENDING, Account, Accounts, periods_field
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer
@@ -391,7 +391,7 @@ class BudgetedDataset:
                 "or released."
             )
         event_json = event.to_json()
-        questions.check_description(event_json)
+        identities.check_description(event_json)
         body: dict[str, Any] = {"event": event_json, "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
         # The policy is read once: nobody else can change it while this transaction is open.

@@ -16,13 +16,10 @@ from .._errors import DescriptionError, InvalidInput, LedgerError, ReleaseFailed
 from .._public import UNVERSIONED, Public
 from ..accounting.caps import requested_price_of
 from ..mechanisms.protocols import Interactive, Mechanism, Release, SecretlyStepped, Stepped, as_of
-from . import books, questions, segments, values
+from . import books, identities, segments, values
 from .accounts import periods_field
 from .budgeted import NOTES, BudgetedDataset, key_path
-from .ledger import Entry, Writer
-from .live import InteractiveHandle
-from .policy import STEWARD
-from .questions import (
+from .identities import (
     as_started,
     check_mechanism,
     checked_release,
@@ -32,6 +29,9 @@ from .questions import (
     question_key,
     question_of,
 )
+from .ledger import Entry, Writer
+from .live import InteractiveHandle
+from .policy import STEWARD
 
 __all__ = ["NOTES", "Curator", "key_path"]
 
@@ -58,7 +58,7 @@ class Curator(BudgetedDataset):
         """
         check_mechanism(mechanism, self.source, Mechanism, "it is asked with Session.start or Curator.start")
         described = description_of(mechanism)
-        questions.check(mechanism, described, text)
+        identities.check(mechanism, described, text)
         # The `key` of a mechanism is the same for all ways to write one question; its description is not.
         key = None if described is None else self._question(getattr(mechanism, "key", described))
         requested_price = requested_price_of(mechanism)
@@ -90,7 +90,7 @@ class Curator(BudgetedDataset):
         """
         check_mechanism(interactive, self.source, Interactive, "it is asked with `ask`")
         described = description_of(interactive)
-        questions.check(interactive, described)
+        identities.check(interactive, described)
         requested_price = requested_price_of(interactive)
         if described is None:
             # Raises, if at all, before the charge: the state is sealed with them.

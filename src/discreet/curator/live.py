@@ -25,9 +25,9 @@ from ..accounting import events
 from ..mechanisms.protocols import Interactive, Release, rehearse_parts
 from ..sampling import Entropy
 from ..tables import Source
-from . import questions, tickets, values
+from . import identities, tickets, values
+from .identities import description_of, parameters_of
 from .ledger import Entry, Ledger, LedgerReader, Writer, canonical, computing
-from .questions import description_of, parameters_of
 from .tickets import STATE, Asker, Turn
 from .vault import Drawer, Staged, Vault
 
@@ -164,7 +164,7 @@ class InteractiveHandle(_require.NearestNames):
     def _answer_in_turn(self, question: Any) -> Release | None:
         """Get a ticket for a question, wait for its turn, and answer it."""
         self._same_price(self.ledger.entry(self.number))
-        questions.check_lengths(question, self.source.public)
+        identities.check_lengths(question, self.source.public)
         now = self.ledger.look(self._turn)
         self._check(now, question)
         with Asker(self.ledger.path) as asker:

@@ -46,10 +46,10 @@ from ..mechanisms.protocols import (
     rehearse,
 )
 from .accounts import SPENDING, periods_field
+from .identities import checked_release, identity_of
 from .keys import signed_by
 from .ledger import Entry, Ledger, Writer, canonical, computing
 from .policy import STEWARD
-from .questions import checked_release, identity_of
 from .tickets import alone
 
 if TYPE_CHECKING:

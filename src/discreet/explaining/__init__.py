@@ -5,9 +5,9 @@ An explanation is a function of events, budgets and releases; no data is involve
 an answer, a session and more; it is also `dp.explain`, and on the shell `discreet explain`.
 """
 
-from .api import explain
 from .explanation import Explanation
 from .risk import Risk
+from .subjects import explain
 from .words import DEPLOYMENTS
 
 __all__ = [

@@ -54,22 +54,12 @@ if TYPE_CHECKING:
     )
     from .training.distributed import across_workers as across_workers
     from .training.federated import LocalSGD as LocalSGD
+    from .training.gradient_noise import Dense as Dense
+    from .training.gradient_noise import GradientGrid as GradientGrid
+    from .training.gradient_noise import Toeplitz as Toeplitz
+    from .training.gradient_noise import fill_gaussian as fill_gaussian
+    from .training.gradient_noise import square_root as square_root
     from .training.hugging_face import TransformersTrainer as TransformersTrainer
-    from .training.noise import (
-        Dense as Dense,
-    )
-    from .training.noise import (
-        GradientGrid as GradientGrid,
-    )
-    from .training.noise import (
-        Toeplitz as Toeplitz,
-    )
-    from .training.noise import (
-        fill_gaussian as fill_gaussian,
-    )
-    from .training.noise import (
-        square_root as square_root,
-    )
     from .training.optimizers import SGD as SGD
     from .training.optimizers import Adam as Adam
     from .training.optimizers import warmup_cosine as warmup_cosine
@@ -115,7 +105,7 @@ _NAMES = {
     "training.distributed": "across_workers",
     "training.federated": "LocalSGD",
     "training.hugging_face": "TransformersTrainer",
-    "training.noise": "Dense GradientGrid Toeplitz fill_gaussian square_root",
+    "training.gradient_noise": "Dense GradientGrid Toeplitz fill_gaussian square_root",
     "training.optimizers": "SGD Adam warmup_cosine",
     "training.schedules": "BallsInBins Cyclic Poisson TruncatedPoisson WithoutReplacement smallest_limit",
     "training.trainer": "Performance Progress Trainer TrainingRun",

@@ -26,7 +26,7 @@ from ..accounting import Event, RepeatAndSelect, compose
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import AnySource
 from ..sampling import Entropy
-from ..tabular.selection import CELLS, RepeatedTrials, TrialDistribution
+from ..tabular.trials import CELLS, RepeatedTrials, TrialDistribution
 from .training import checkpoints
 from .training.data import Examples, examples_of
 from .training.trainer import Trainer

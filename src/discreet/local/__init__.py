@@ -15,8 +15,7 @@ in JavaScript: js/discreet-local.mjs. See docs/local.md.
 from pathlib import Path
 
 from ._base import LocalRandomizer, ReportBatch
-from .client import ClientBudget
-from .consistency import consistent, expectation_maximization
+from .device import ClientBudget
 from .hashing import ORACLES, HadamardResponse, LocalHashing, Prediction, best, predictions, walsh_hadamard
 from .longterm import LongTermResponse, Rappor
 from .means import DuchiMean, HybridMean, LaplaceMean, PiecewiseMean
@@ -28,6 +27,7 @@ from .oracles import (
     SubsetSelection,
     SymmetricUnary,
 )
+from .shares import consistent, expectation_maximization
 from .shuffle import Shuffler, blend
 
 # The file with the client for browsers.

@@ -24,9 +24,9 @@ from .algebra import (
     part_public,
 )
 from .bounds import HistogramBounds
-from .calibration import analytic_gaussian, classical_gaussian, discrete_gaussian
-from .moments import Mean, MeanWithFoundBounds, Variance, with_bounds
+from .means import Mean, MeanWithFoundBounds, Variance, with_bounds
 from .noise import IntegerGaussian, IntegerLaplace, Noise
+from .noise_scales import analytic_gaussian, classical_gaussian, discrete_gaussian
 from .protocols import (
     ExampleSource,
     Interactive,

@@ -62,7 +62,7 @@ from .._require import Real
 from ..accounting import DiscreteLaplace, Event
 from ..sampling import Entropy
 from ..tables import Source
-from . import arrow_columns, calibration, noise
+from . import arrow_columns, noise, noise_scales
 from . import noise as noise_tails
 from .arrow_columns import as_step, integers, require_public
 from .noise import IntegerGaussian, IntegerLaplace, Noise
@@ -175,7 +175,7 @@ class GridLaplace(_GridNoise):
             neighbors=neighbors,
         )
         return replace(
-            draft, scale=draft.step * calibration.discrete_laplace(epsilon, draft.on_integers.sensitivity)
+            draft, scale=draft.step * noise_scales.discrete_laplace(epsilon, draft.on_integers.sensitivity)
         )
 
     @classmethod
@@ -258,7 +258,7 @@ class GridGaussian(_GridNoise):
         linf: Real | None = None,
         neighbors: Neighbors = ADD_REMOVE,
     ) -> GridGaussian:
-        """Return noise that is (epsilon, delta)-DP with the least variance that `calibration` can prove."""
+        """Return noise that is (epsilon, delta)-DP with the least variance that `noise_scales` can prove."""
         draft = cls._draft(step, sensitivity, entries, linf, neighbors)
         noise = IntegerGaussian.for_privacy(
             epsilon=epsilon, delta=delta, sensitivity=draft.grid_sensitivity, neighbors=draft.neighbors
@@ -524,7 +524,7 @@ class InputPerturbation:
     ) -> InputPerturbation:
         """Return the mechanism for which every row's own value is epsilon-DP."""
         sensitivity = Sum(column, step).sensitivity(public).linf
-        scale = calibration.discrete_laplace(epsilon, sensitivity)
+        scale = noise_scales.discrete_laplace(epsilon, sensitivity)
         return cls(
             public=public, column=column, scale=scale, step=arrow_columns.as_step(step), release_as=release_as
         )

@@ -50,7 +50,7 @@ from .._registry import described
 from .._require import Real
 from ..accounting import DiscreteGaussian, DiscreteLaplace, Event, VectorDiscreteGaussian
 from ..sampling import Entropy
-from . import calibration
+from . import noise_scales
 from .arrow_columns import integers
 from .protocols import Integers, Sensitivity
 
@@ -439,7 +439,7 @@ class IntegerLaplace:
         """Return noise that is exactly epsilon-DP: scale = sensitivity / epsilon as a rational (a float
         epsilon is taken at its binary value)."""
         l1 = _require_sensitive(as_sensitivity(sensitivity).l1)
-        return cls(scale=calibration.discrete_laplace(epsilon, l1), sensitivity=l1, neighbors=neighbors)
+        return cls(scale=noise_scales.discrete_laplace(epsilon, l1), sensitivity=l1, neighbors=neighbors)
 
     @classmethod
     @_require.check_options
@@ -553,11 +553,11 @@ class IntegerGaussian:
         sensitivity: int | Sensitivity = 1,
         neighbors: Neighbors = ADD_REMOVE,
     ) -> IntegerGaussian:
-        """Return noise that is (epsilon, delta)-DP with the least variance that `calibration` can prove, from
-        the discrete distribution itself."""
+        """Return noise that is (epsilon, delta)-DP with the least variance that `noise_scales` can prove,
+        from the discrete distribution itself."""
         s = as_sensitivity(sensitivity)
         _require_sensitive(s.l2_squared)
-        variance = calibration.discrete_gaussian(
+        variance = noise_scales.discrete_gaussian(
             epsilon, delta, linf=s.linf, l0=s.l0, l2_squared=_norm(s.l2_squared)
         )
         return cls(variance=variance, linf=s.linf, l0=s.l0, l2_squared=s.l2_squared, neighbors=neighbors)

@@ -616,7 +616,7 @@ class Answer(_require.NearestNames):
         return ax
 
     def _repr_html_(self) -> str:
-        from .pages import answer_html
+        from .html_view import answer_html
 
         return answer_html(self)
 

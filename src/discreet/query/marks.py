@@ -2,7 +2,7 @@
 at most a given number of rows per unit.
 
 A mark is a group key or an atom of a condition; its classes are its few possible results, numbered from 0. A
-family is one count of a query, in all its groups. All three are defined in `cells`.
+family is one count of a query, in all its groups. All three are defined in `workload_cells`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from sqlglot import exp
 from .._public import Bounds, Fact
 from ..tables import semantics
 from ..tables.dialect import Dialect
-from .cells import FALSE, MISSING, TRUE, CompiledCounts, Family, Mark
 from .domain import Kind
 from .errors import Node
 from .nodes import Call, Column, Expr, literal, sql
@@ -31,6 +30,7 @@ from .scan import (
     used_columns,
 )
 from .sources import columns_of
+from .workload_cells import FALSE, MISSING, TRUE, CompiledCounts, Family, Mark
 
 
 def counts_sql(

@@ -46,7 +46,7 @@ from ..accounting import Event, NonPrivate
 from ..mechanisms import matrix
 from ..mechanisms.matrix.factorization import Factorization
 from ..mechanisms.matrix.integer import Grid, SparseCellCounts, on_grid
-from ..mechanisms.matrix.mechanism import noise_for, norms_for_price
+from ..mechanisms.matrix.matrix_mechanism import noise_for, norms_for_price
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Release, Sensitivity, check_source, release
 from ..sampling import Entropy
@@ -54,7 +54,6 @@ from ..tables import Engine, Source
 from ..tables.dialect import Dialect
 from ..tables.engines.duckdb import engine_of
 from .answer import Answer
-from .cells import CompiledCounts, ExplicitCells, compile_counts, explicit
 from .errors import QueryError
 from .exact import PLACEHOLDER, integers, public_keys
 from .groupings import PlainQuery, expanded
@@ -66,6 +65,7 @@ from .parse import deep_nesting_refused, hinted
 from .plan import Plan, plan
 from .preview import Preview, aggregated, not_whole
 from .release import direct, rows_of
+from .workload_cells import CompiledCounts, ExplicitCells, compile_counts, explicit
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -152,7 +152,8 @@ class WorkloadPlan:
 
 
 # Marks a combination that cannot occur. It is so far below zero that it stays negative when further digits
-# are appended, and does not overflow 64 bits: there are at most 2**16 combinations (`cells.MAX_RAW`).
+# are appended, and does not overflow 64 bits: there are at most 2**16 combinations
+# (`workload_cells.MAX_RAW`).
 _NO_CELL = -(1 << 40)
 
 

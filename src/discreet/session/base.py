@@ -247,7 +247,7 @@ class SessionBase(NearestNames):
         return f"{account.rule.unit} {account.used:.4g} of {float(account.rule.total):.4g} used"
 
     def _repr_html_(self) -> str:
-        from ..query.pages import session_html
+        from ..query.html_view import session_html
 
         rows = [(a.of, a.used, float(a.rule.total), a.rule.unit) for a in self.accounts]
         return session_html(self.public, rows, None if self.analyst == STEWARD else self.analyst)
@@ -325,7 +325,7 @@ class QueryPreview(BudgetPreview, NearestNames):
         return f"{self.query}\n{self._state}"
 
     def _repr_html_(self) -> str:
-        from ..query.pages import preview_html
+        from ..query.html_view import preview_html
 
         if not isinstance(self.query, Preview):
             return f"<pre>{html.escape(str(self))}</pre>"

@@ -25,7 +25,7 @@ from ..tables.engines.postgres_tables import is_address
 from ..tables.engines.spark_files import frame_name, is_frame, is_several
 from ..tables.files import TRIAL_PREFIX, PrivateFolder, formatted, refuse_empty, several, stand_in
 from ..tables.schema import data_of
-from .models import Models
+from .fitting import Models
 from .open_mechanisms import OpenMechanisms
 from .questions import Questions
 

@@ -20,7 +20,7 @@ from ..accounting.caps import requested_price_of
 from ..curator import STEWARD
 from ..curator import accounts as charges
 from ..explaining import Explanation
-from ..explaining.api import Spending, explain_question, explain_spending
+from ..explaining.subjects import Spending, explain_question, explain_spending
 from ..query import Answer, Query
 from ..query.mechanism import cut_off_sql
 from ..query.preview import Preview
@@ -231,7 +231,7 @@ class Questions(SessionBase):
 
 def explain_ledger(session: Questions, audience: str, delta: float | None) -> Explanation:
     """Explain what was spent of the accounts that the caller may see, and what spending the whole budget
-    would mean. `audience` and `delta` are those of `explaining.api.explain_spending`."""
+    would mean. `audience` and `delta` are those of `explaining.subjects.explain_spending`."""
     public = session.public
     facts = [("Data", visible(public.table)), ("Unit", _unit(session))]
     title = f"What the answers about {visible(public.table)} mean for one person"

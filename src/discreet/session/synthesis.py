@@ -15,12 +15,12 @@ from ..curator import segments
 from ..synthetic import copy as methods
 from ..synthetic.copy import SyntheticCopy
 from ..synthetic.counting import rows_per_unit as bounded_rows
-from ..synthetic.domain import Domain, check_instance, check_method_options, check_rows_and_seed
 from ..synthetic.quality import CopyDistance
+from ..synthetic.table_domain import Domain, check_instance, check_method_options, check_rows_and_seed
 
 if TYPE_CHECKING:
     from ..mechanisms.protocols import Release
-    from .models import Models
+    from .fitting import Models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

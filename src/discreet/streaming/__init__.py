@@ -18,7 +18,7 @@ from .online import (
     PrivateSums,
     regret,
 )
-from .statistics import DyadicCounts, HashedBits, PerUnit, Presence
+from .stream_statistics import DyadicCounts, HashedBits, PerUnit, Presence
 
 __all__ = [
     "Advance",

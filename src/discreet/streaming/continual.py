@@ -43,9 +43,9 @@ from .._public import ADD_REMOVE, Public
 from .._registry import described
 from .._require import Real
 from ..accounting import ZCDP, Event, PureDP
-from ..mechanisms.calibration import zcdp_rho
 from ..mechanisms.matrix.triangular import BinaryTree, Buffered, Dense, Toeplitz
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import (
     Integers,
     Release,
@@ -61,7 +61,15 @@ from ..tables import Source
 from . import factors
 from .encoders import Encoder, encoder
 from .factors import RunningSum, StreamStrategy, decoder
-from .statistics import UnitRecord, columns_of, read_record, rows_of, tick_value, ticks_of, write_record
+from .stream_statistics import (
+    UnitRecord,
+    columns_of,
+    read_record,
+    rows_of,
+    tick_value,
+    ticks_of,
+    write_record,
+)
 
 # The largest number of steps of a horizon, or between restarts. The first call of `error` computes the
 # variances of all steps: 3 s at this number (measured, tree strategy), and more than a minute at 16 times it.

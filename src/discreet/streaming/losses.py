@@ -38,7 +38,7 @@ from .._registry import described
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Integers, Sensitivity
 from ..tables import Source
-from .statistics import names_unit
+from .stream_statistics import names_unit
 
 Floats = NDArray[np.float64]
 # The number of grid steps in a gradient of length `clip`: rounding changes an entry by less than clip / 2^16.

@@ -24,7 +24,7 @@ from .._errors import Halted, InvalidInput
 from .._public import ADD_REMOVE, Neighbors, Public
 from .._require import Real
 from ..accounting import Event
-from ..mechanisms.matrix.mechanism import Noise, noise_for, norms_for_price
+from ..mechanisms.matrix.matrix_mechanism import Noise, noise_for, norms_for_price
 from ..mechanisms.noise import IntegerLaplace
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy

@@ -9,11 +9,11 @@ from .comparison import CopyComparison, compare
 from .constraints import Constraint
 from .copy import OpenedCopy, SyntheticAnswer, SyntheticCopy, open_copy
 from .counting import MarginalCounts
-from .domain import Domain, DomainColumn
 from .marginal_trees import MST, MWEM, Independent
 from .privbayes import PrivBayes
 from .quality import CopyDistance, QualityReport
 from .synthesizer import Fitted, MeasuredTable
+from .table_domain import Domain, DomainColumn
 
 __all__ = [
     "AIM",

@@ -21,7 +21,7 @@ from ..mechanisms import IntegerGaussian
 from ..sampling import Entropy
 from .counting import OccurringCells
 from .estimation import FittedModel, MeasuredTree, combine_measurements, estimate_total, mirror_descent
-from .model import (
+from .graphical_model import (
     Clique,
     GraphicalModel,
     Groups,
@@ -79,7 +79,7 @@ class AIM(Synthesizer):
 
     Two things differ from the paper. One-way marginals get a larger share of the budget, divided among them
     by their number of codes. Where a column has many codes, these are grouped by their noisy counts
-    (`model.group_codes`) before tables by several columns are measured; columns of constraints keep
+    (`graphical_model.group_codes`) before tables by several columns are measured; columns of constraints keep
     their codes.
 
     Guarantee: rho-zCDP, as `event` says, although the number of rounds and their prices depend on what

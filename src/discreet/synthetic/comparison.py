@@ -26,9 +26,9 @@ from ..tables import Source
 from .copy import SyntheticCopy
 from .counting import OccurringCells, count_domain_cells, count_sensitivity
 from .counting import rows_per_unit as bounded_rows
-from .domain import check_instance
-from .model import Clique
+from .graphical_model import Clique
 from .quality import Drawing, MarginalShares, marginal
+from .table_domain import check_instance
 
 # The most rows of the copy whose nearest real row is looked for, which takes time in proportion to rows of
 # the copy times rows of the data; and the most rows for the propensity score, which takes rows times codes.

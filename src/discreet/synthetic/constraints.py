@@ -29,8 +29,8 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Bounds, Dates, Public
 from .._registry import described
-from .domain import Domain, comparable_bin_ends, is_integral, to_values
-from .model import LOG_ZERO, Clique, Floats
+from .graphical_model import LOG_ZERO, Clique, Floats
+from .table_domain import Domain, comparable_bin_ends, is_integral, to_values
 
 if TYPE_CHECKING:
     from ..tables.cells import Coding

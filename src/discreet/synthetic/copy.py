@@ -30,7 +30,14 @@ from ..tables.cells import Coding
 from ..tables.engines.duckdb import ask_open_rows
 from .aim import AIM
 from .constraints import repair_rows
-from .domain import (
+from .estimation import estimate_total
+from .generation import fit_model, noisy_tables, sample_rows
+from .graphical_model import GraphicalModel
+from .marginal_trees import MST, MWEM, Independent
+from .privbayes import PrivBayes
+from .quality import QualityReport, bound_errors
+from .synthesizer import Fitted, Synthesizer
+from .table_domain import (
     MAX_DEFAULT_ROWS,
     Domain,
     bin_ends,
@@ -40,13 +47,6 @@ from .domain import (
     check_writable,
     to_number,
 )
-from .estimation import estimate_total
-from .generation import fit_model, noisy_tables, sample_rows
-from .marginal_trees import MST, MWEM, Independent
-from .model import GraphicalModel
-from .privbayes import PrivBayes
-from .quality import QualityReport, bound_errors
-from .synthesizer import Fitted, Synthesizer
 
 NOTE = (
     "From a synthetic copy: an answer about made-up rows. It carries no ± of the truth, and no further "

@@ -19,7 +19,7 @@ from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from ..tables import Source
 from ..tables.cells import count_cells, plan_cells
-from .domain import Domain
+from .table_domain import Domain
 
 Integers = NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .model import (
+from .graphical_model import (
     Clique,
     Floats,
     GraphicalModel,

@@ -25,7 +25,7 @@ from .estimation import (
     mirror_descent,
     project_to_simplex,
 )
-from .model import LOG_ZERO, Clique, Floats, GraphicalModel, marginalize, propagate_beliefs
+from .graphical_model import LOG_ZERO, Clique, Floats, GraphicalModel, marginalize, propagate_beliefs
 from .privbayes import PrivBayes, network_model
 from .synthesizer import Fitted
 

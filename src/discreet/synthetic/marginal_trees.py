@@ -23,7 +23,7 @@ from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..sampling import Entropy
 from .counting import Integers, OccurringCells
 from .estimation import MeasuredTree, estimate_total, mirror_descent
-from .model import Clique, Floats, GraphicalModel, junction_tree_cells
+from .graphical_model import Clique, Floats, GraphicalModel, junction_tree_cells
 from .synthesizer import GRID, MeasuredTable, State, Synthesizer
 
 # A code is rare if its noisy count is below this many standard deviations of its noise: 3, as in the paper.

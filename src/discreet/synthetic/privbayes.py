@@ -23,7 +23,7 @@ from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..sampling import Entropy
 from .counting import OccurringCells
 from .estimation import NoisyTable, estimate_total
-from .model import (
+from .graphical_model import (
     LOG_ZERO,
     Clique,
     Floats,

@@ -38,12 +38,12 @@ from .counting import (
     plan_domain_cells,
     rows_per_unit,
 )
-from .domain import check_epsilon, check_instance, check_rows_and_seed, check_writable
 from .estimation import combine_measurements, estimate_total
 from .generation import fit_model, noisy_tables, sample_rows
+from .graphical_model import Clique, GraphicalModel, group_arrays
 from .marginal_trees import all_pairs
-from .model import Clique, GraphicalModel, group_arrays
 from .synthesizer import GRID, Fitted, grid_distance
+from .table_domain import check_epsilon, check_instance, check_rows_and_seed, check_writable
 
 _TEXT_COLOR, _COPY_COLOR, _REFERENCE_COLOR, _GRID_COLOR = "#1f2933", "#0b6e99", "#d9a441", "#e4e7eb"
 _CELL_SIZE, _CHART_WIDTH, _CHART_HEIGHT, _CHARTS_PER_LINE = 22, 250, 110, 3

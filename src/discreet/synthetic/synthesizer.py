@@ -39,9 +39,9 @@ from .counting import (
     plan_domain_cells,
     rows_per_unit,
 )
-from .domain import Domain, check_epsilon
 from .estimation import NoisyTable
-from .model import Clique, Groups, grouped_sizes
+from .graphical_model import Clique, Groups, grouped_sizes
+from .table_domain import Domain, check_epsilon
 
 # A model's expected counts are rounded to multiples of 1 / GRID of a row before they are compared with
 # counts. Distances and scores are then integers, in units of 1 / GRID of a row, and so exact. GRID multiplies
@@ -51,7 +51,7 @@ GRID = 16
 # triples of 100 columns) it fits into 64 bits. With fewer than 2^43 rows, distances come near it only where
 # the model is nothing but noise.
 _MAX_DISTANCE = 1 << 48
-# The range in which rho is calibrated: wide enough for every epsilon that `domain.check_epsilon` allows.
+# The range in which rho is calibrated: wide enough for every epsilon that `check_epsilon` allows.
 RHO_BRACKET = (1e-30, 1e15)
 
 

@@ -12,15 +12,15 @@ from .cards import Card, LoadedModel, card, load, save
 from .clusters import Clusters, Lloyd
 from .erm import LinearERM
 from .learner import Piped, QuantileBounds
+from .linear_model import LinearModel
 from .losses import Huber, HuberHinge, Logistic, Softmax, Squared
-from .model import LinearModel
-from .moments import Moments, SecondMoments
 from .naive_bayes import NaiveBayes, NaiveBayesModel
 from .perturbation import GradientPerturbation, ObjectivePerturbation, OutputPerturbation
 from .rows import Design
 from .scaler import PrivateScaler, Scaling
-from .selection import RandomTrials, Selected
+from .second_moments import Moments, SecondMoments
 from .trees import PrivateRegressionTree, PrivateTree, RegressionTreeModel, TreeModel
+from .trials import RandomTrials, Selected
 
 if TYPE_CHECKING:
     from .estimators import (

@@ -17,12 +17,12 @@ from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Public
 from .._registry import described
 from ..accounting import Event, compose
-from ..mechanisms.calibration import zcdp_rho
 from ..mechanisms.noise import IntegerGaussian
+from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from .learner import CELLS, TableLearner
-from .model import (
+from .linear_model import (
     class_array,
     class_indices,
     columns_only,

@@ -20,7 +20,7 @@ from .. import _registry, accounting
 from .._errors import InvalidInput, Unsupported
 from .._public import REPLACE
 from ..accounting import Event
-from .selection import Selected
+from .trials import Selected
 
 # Written into every file as its "format"; a file with another one is refused.
 FORMAT = "discreet.tabular/1"

@@ -19,7 +19,7 @@ from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from .learner import CELLS, Integers, TableLearner, by_group, exact_noise, on_grid
-from .model import columns_only
+from .linear_model import columns_only
 from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]

@@ -27,6 +27,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release, Sensitivity, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
+from .linear_model import LinearModel, columns_only, target_classes
 from .losses import (
     Logistic,
     Loss,
@@ -38,7 +39,6 @@ from .losses import (
     rounding_of_probabilities,
     rounding_of_slopes,
 )
-from .model import LinearModel, columns_only, target_classes
 from .proximal import minimize_damped, minimize_sparse
 from .rows import Design, Rows
 

@@ -53,12 +53,12 @@ from ..tables import Memory
 from .boosting import AdditiveBoosting, AdditiveModel
 from .clusters import Clusters, Lloyd
 from .learner import TableLearner
+from .linear_model import LinearModel, class_array, class_indices
 from .losses import Huber, HuberHinge, Logistic, Loss, Softmax
-from .model import LinearModel, class_array, class_indices
-from .moments import Moments, SecondMoments
 from .naive_bayes import NaiveBayes
 from .perturbation import linear_mechanism
 from .rows import Design, features_of
+from .second_moments import Moments, SecondMoments
 from .trees import PrivateRegressionTree, PrivateTree
 
 try:

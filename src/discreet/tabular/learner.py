@@ -30,17 +30,17 @@ from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Public
 from .._registry import described
 from ..accounting import Event, compose
-from ..mechanisms.calibration import zcdp_rho
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import Release, Sensitivity, check_source, release
 from ..mechanisms.quantiles import ApproximateQuantiles
 from ..sampling import Entropy
 from ..tables import Source
 from .erm import LinearERM, check_price
-from .model import target_classes
-from .moments import SecondMoments
+from .linear_model import target_classes
 from .rows import Design, Rows
 from .scaler import PrivateScaler
+from .second_moments import SecondMoments
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -20,7 +20,7 @@ from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from .learner import CELLS, Classifying, CoordinateLayout, by_group, exact_noise, on_grid
-from .model import class_array, columns_only
+from .linear_model import class_array, columns_only
 from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]

@@ -35,8 +35,8 @@ from .._errors import InvalidInput
 from .._public import Categories, Public
 from .._registry import described
 from ..accounting import ApproximateDP, Event, PureDP
-from ..mechanisms.calibration import zcdp_rho
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from .erm import LEAST_STRENGTH, LinearERM, grid_sensitivity, power_of_two

@@ -27,7 +27,7 @@ from .._public import ADD_REMOVE, Public
 from .._registry import described
 from .._require import Real
 from ..accounting import Event, compose
-from ..mechanisms import moments
+from ..mechanisms import means as moments
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import Release, check_source, release
 from ..mechanisms.statistics import require_rows, row_contribution
@@ -123,7 +123,7 @@ class PrivateScaler:
     Guarantee: the composition of exact discrete Gaussian noises, three for each column (count, sum, sum of
                squares; two where the count is public), whose rho add up to at most `rho`.
     Proof:     sums are exact integers that one row moves by at most `row_contribution`
-               (`mechanisms.moments`), with the noise of `IntegerGaussian.for_rho` for their share of rho.
+               (`mechanisms.means`), with the noise of `IntegerGaussian.for_rho` for their share of rho.
                Means and deviations are computed from the noisy sums alone.
     Assumes:   each person has one row.
     """
@@ -139,7 +139,7 @@ class PrivateScaler:
         _require.non_empty(columns=self.columns)
         _require.positive(rho=self.rho)
         _require.integer(cells=self.cells, at_least=1)
-        # Squares of cells are computed in 64-bit integers (`mechanisms.moments`): this is far within them.
+        # Squares of cells are computed in 64-bit integers (`mechanisms.means`): this is far within them.
         if self.cells > 1 << 28:
             raise _require.fail("cells", self.cells, "at most 2**28")
         if len(set(map(str, self.columns))) < len(self.columns):

@@ -26,7 +26,7 @@ from .._public import Bounds, Categories, Public
 from ..accounting import ZCDP, NegativeBinomialTrials, PoissonTrials, RepeatAndSelect
 from ..mechanisms.protocols import Mechanism, Release
 from .estimators import TableEstimator, column_of, numbers_of, require_bounds, sorted_classes
-from .selection import RandomTrials, TrialDistribution, gamma_of, rho_of
+from .trials import RandomTrials, TrialDistribution, gamma_of, rho_of
 
 # For each `law` the shape of the negative binomial distribution of the number of trials; None is Poisson.
 TRIAL_SHAPES = {"logarithmic": 0, "geometric": 1, "poisson": None}

@@ -29,7 +29,7 @@ from ..accounting import Event, ExponentialMechanism, PureDP, compose
 from ..mechanisms.noise import IntegerLaplace
 from ..sampling import Entropy
 from .learner import CELLS, Classifying, TableLearner
-from .model import class_array, columns_only, in_target_unit, quarter_squared_error, target_classes
+from .linear_model import class_array, columns_only, in_target_unit, quarter_squared_error, target_classes
 from .rows import Design, Rows
 
 Codes = npt.NDArray[np.int32]

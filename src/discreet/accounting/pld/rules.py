@@ -27,7 +27,7 @@ from .. import events as ev
 from .. import events as se
 from ..events import Event, refuse
 from ..normal import Normal, is_noiseless, normal
-from .lattice.engine import joint
+from .lattice.convolution import joint
 from .pairs import basic_pairs, families
 from .pairs import families as choices_module
 from .pairs.attained import Seen, two_candidates

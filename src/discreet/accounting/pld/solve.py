@@ -7,7 +7,7 @@ reports what was measured with these values.
 
 Symbols: `theta` is the tilt, the exponent of the weight e^(theta L) that a loss L gets before the transform;
 `k` is the logarithm of the moment generating function of the sum of losses, for planning
-(`planning.Cumulants`); the losses of each part are counted from an `offset`, and `self.offset` is the sum of
+(`mesh.Cumulants`); the losses of each part are counted from an `offset`, and `self.offset` is the sum of
 the offsets of all steps, which is added to every epsilon in the end.
 """
 
@@ -17,9 +17,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .lattice import engine, planning
-from .lattice.engine import CertifiedEpsilon, RepeatedPair
-from .lattice.planning import LatticePlan
+from .lattice import convolution, mesh
+from .lattice.convolution import CertifiedEpsilon, RepeatedPair
+from .lattice.mesh import LatticePlan
 from .line import ladder
 from .line import line as steps_module
 from .line.ladder import EpsilonInterval
@@ -79,10 +79,10 @@ class Solver:
         self.infinite_above, self.infinite_below = composition.infinite_above, composition.infinite_below
         self.tail = max(delta * _TAIL, 1e-280)
         unshifted = [RepeatedPair(pair, n) for pair, n in composition.parts]
-        k = engine.cumulants(unshifted, self.tail)
-        self.theta = planning.tilt_for_delta(k, delta)
+        k = convolution.cumulants(unshifted, self.tail)
+        self.theta = mesh.tilt_for_delta(k, delta)
         self.mesh = _lattice(composition.parts)
-        if self.mesh is not None and self.mesh < 0.5 * planning.plan(k, self.theta).mesh:
+        if self.mesh is not None and self.mesh < 0.5 * mesh.plan(k, self.theta).mesh:
             # A wider mesh is accurate enough, and has fewer points.
             self.mesh = None
         offsets = k.center(self.theta)
@@ -164,26 +164,24 @@ class Solver:
         """
         theta, shrink = self.theta, 1.0
         plan = (
-            planning.first_plan(self.k, theta, _COARSER)
+            mesh.first_plan(self.k, theta, _COARSER)
             if self.mesh is None
-            else planning.plan(self.k, theta, self.mesh)
+            else mesh.plan(self.k, theta, self.mesh)
         )
-        previous, previous_mesh = self._pass(planning.with_contributions(plan, self.k), remaining), plan.mesh
+        previous, previous_mesh = self._pass(mesh.with_contributions(plan, self.k), remaining), plan.mesh
         best = previous.epsilon
         for _ in range(_PASSES):
             if best <= max(enough, 0.0):
                 break
-            theta = (
-                planning.tilt_for_epsilon(self.k, best - self.offset) if math.isfinite(best) else theta * 1.5
-            )
+            theta = mesh.tilt_for_epsilon(self.k, best - self.offset) if math.isfinite(best) else theta * 1.5
             log_sensitivity = self._sensitivity(previous)
             self.alias, self.tail = (
                 15.0 + log_sensitivity,
                 max(delta * _TAIL * math.exp(-log_sensitivity), 1e-280),
             )
-            plan = planning.narrowest(self.k, theta, self.mesh, self.alias)
-            plan = planning.with_contributions(
-                plan if self.mesh else planning.with_mesh(plan, shrink), self.k, self.seen
+            plan = mesh.narrowest(self.k, theta, self.mesh, self.alias)
+            plan = mesh.with_contributions(
+                plan if self.mesh else mesh.with_mesh(plan, shrink), self.k, self.seen
             )
             bound = self._pass(plan, remaining)
             best = min(best, bound.epsilon)
@@ -204,8 +202,8 @@ class Solver:
 
     def _pass(self, plan: LatticePlan, delta: float) -> CertifiedEpsilon:
         """Return the upper bound on epsilon on the lattice of a plan; keep its curve for the next plan."""
-        curve = engine.curve(self.parts, plan, self.tail)
-        bound = engine.epsilon_above(curve, delta, self.offset)
+        curve = convolution.curve(self.parts, plan, self.tail)
+        bound = convolution.epsilon_above(curve, delta, self.offset)
         self.seen = curve.seen() if math.isfinite(bound.epsilon) else None
         return bound
 
@@ -218,8 +216,8 @@ class Solver:
     def _plan_near(self, epsilon: float, alias_factor: float = 0.0) -> LatticePlan:
         """Return a plan around epsilon, with a mesh no wider than that of the passes before. `alias_factor`
         times log(1 + theta) is added to `alias`: misplaced mass is subtracted from lower bounds."""
-        theta = planning.tilt_for_epsilon(self.k, epsilon - self.offset)
-        plan = planning.narrowest(self.k, theta, self.mesh, self.alias + alias_factor * math.log1p(theta))
+        theta = mesh.tilt_for_epsilon(self.k, epsilon - self.offset)
+        plan = mesh.narrowest(self.k, theta, self.mesh, self.alias + alias_factor * math.log1p(theta))
         return plan._replace(mesh=min(plan.mesh, self.finest))
 
     def epsilon_below(self, delta: float, near: float) -> float:
@@ -235,8 +233,8 @@ class Solver:
             interval = self._line(remaining, EpsilonInterval(0.0, near, self.theta))
             if interval is not None and near - interval.low <= _LOOSE * near:
                 return interval.low
-        bound = engine.epsilon_below(
-            engine.tests(self.parts, planning.with_contributions(plan, self.k, self.seen), self.tail),
+        bound = convolution.epsilon_below(
+            convolution.tests(self.parts, mesh.with_contributions(plan, self.k, self.seen), self.tail),
             remaining,
             self.offset,
         )
@@ -247,26 +245,26 @@ class Solver:
     def delta_above(self, epsilon: float) -> float:
         """Return a certified upper bound on delta."""
         plan = self._plan_near(epsilon)
-        plan = plan if self.mesh else planning.with_mesh(plan, _FINER)
+        plan = plan if self.mesh else mesh.with_mesh(plan, _FINER)
         # No tilt centers the distribution at an epsilon below its mean: the window is extended to it instead.
         least = epsilon - self.offset - 2 * plan.mesh
         plan = plan._replace(first=min(plan.first, least), low=min(plan.low, least))
-        curve = engine.curve(self.parts, planning.with_contributions(plan, self.k, self.seen), self.tail)
+        curve = convolution.curve(self.parts, mesh.with_contributions(plan, self.k, self.seen), self.tail)
         return min(
-            1.0, (engine.delta_above(curve, epsilon - self.offset) + self.infinite_above) * (1 + 1e-15)
+            1.0, (convolution.delta_above(curve, epsilon - self.offset) + self.infinite_above) * (1 + 1e-15)
         )
 
     def delta_below(self, epsilon: float) -> float:
         """Return a certified lower bound on delta."""
-        tests = engine.tests(
-            self.parts, planning.with_contributions(self._plan_near(epsilon, 1.0), self.k), self.tail
+        tests = convolution.tests(
+            self.parts, mesh.with_contributions(self._plan_near(epsilon, 1.0), self.k), self.tail
         )
         return min(
-            1.0, (engine.delta_below(tests, epsilon - self.offset) + self.infinite_below) * (1 - 1e-15)
+            1.0, (convolution.delta_below(tests, epsilon - self.offset) + self.infinite_below) * (1 - 1e-15)
         )
 
 
 def guess_delta(parts: Sequence[tuple[DominatingPair, int]], epsilon: float) -> float:
     """Return a rough estimate of delta at epsilon, by which tails are cut; no bound rests on it."""
-    k = engine.cumulants([RepeatedPair(pair, n) for pair, n in parts], 1e-40)
-    return math.exp(max(min(k.log_delta(max(planning.tilt_for_epsilon(k, epsilon), 1e-12)), -0.1), -600.0))
+    k = convolution.cumulants([RepeatedPair(pair, n) for pair, n in parts], 1e-40)
+    return math.exp(max(min(k.log_delta(max(mesh.tilt_for_epsilon(k, epsilon), 1e-12)), -0.1), -600.0))

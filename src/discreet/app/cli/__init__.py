@@ -29,7 +29,6 @@ from ... import __version__
 from ..._errors import BudgetExceeded, DiscreetError, InvalidInput, MissingExtra, ReleaseFailed
 from ..._require import did_you_mean
 from ..._text import visible
-from .words import in_shell_words
 
 # Command name: its module in this package, the function or Typer group in it, and its help line. The help
 # line repeats the beginning of the function's docstring, so that no import is needed to list it; a test
@@ -309,6 +308,47 @@ def _run_without_words() -> None:
         raise InvalidInput(f"{message().rstrip('.')}. Nothing was charged or run. See --help.") from None
     # the code of typer.Exit; None where the command returned
     sys.exit(code or 0)
+
+
+# keyword arguments that are options of the command line too
+_OPTIONS = (
+    "epsilon|rho|within|delta|confidence|rows|groups|noise|seconds|fresh|other|large_delta|large_epsilon|checkpoint|every|"
+    "features|total|by|where|target|batch|epochs|clip|n"
+)
+# (regular expression, replacement), applied in this order before `_OPTIONS`
+_RULES: tuple[tuple[str, str], ...] = (
+    # the same is said for the shell right behind it
+    (r"analysts=\{[^}]*\}, in the shell ", ""),
+    (r"unit=dp\.rows\(\)", 'unit = "row" in the schema file'),
+    (r"unit='(\w+)'", r"[unit] column = '\1' in the schema file"),
+    (r"(?:Public\()?size=\.\.\.\)?", "size = ... in the schema file"),
+    (r"session\.curator\.change_policy\(\.\.\.\)", "discreet policy"),
+    (r"Period\(.*?, total=(?:Budget\([^)]*\)|'\w+')\)", "--per COLUMN:EVERY --total"),
+    (r"(?:dp\.)?Budget\(epsilon=([^,)]+), delta=([^,)]+)\)", r"--epsilon \1 --delta \2"),
+    (r"(?:dp\.)?Budget\(epsilon=([^,)]+)\)", r"--epsilon \1"),
+    # states the delta of a budget; it is not an option that the reader should give
+    (r"\(delta=([\d.e-]+)\)", r"(delta \1)"),
+    (r"total=(?:dp\.)?Budget\([^)]*\)", "--total EPSILON"),
+)
+
+
+def in_shell_words(message: str) -> str:
+    """Return a message with its keyword arguments written as options of the command line.
+
+    >>> in_shell_words("say what the answer may cost (epsilon=0.1) or how good it must be (within=50).")
+    'say what the answer may cost (--epsilon 0.1) or how good it must be (--within 50).'
+    >>> in_shell_words("above the limit 1 (delta=1e-06). Ask with less epsilon.")
+    'above the limit 1 (delta 1e-06). Ask with less epsilon.'
+    """
+    for pattern, words in _RULES:
+        message = re.sub(pattern, words, message)
+    return re.sub(rf"(?<![\w.\"'])({_OPTIONS})=(True\b|\.\.\.|'[^']*'|[\w.-]*\w|)", _option, message)
+
+
+def _option(match: re.Match[str]) -> str:
+    """Return `name=value` as `--name value`; a flag, or an option without a value, as `--name`."""
+    name, value = "--" + match[1].replace("_", "-"), match[2]
+    return name if value in ("True", "") else f"{name} {value}"
 
 
 # The exit codes of errors; that of any other `DiscreetError` is 2.

@@ -23,11 +23,11 @@ from ... import accounting as acc
 from ..._errors import InvalidInput, Unsupported
 from ..._round import UpperAmount
 from ..._text import visible
-from ...accounting.api import Comparison
-from . import outputs
-from .outputs import EventOptions
+from ...accounting.pricing import Comparison
+from . import forms
+from .forms import EventOptions
 
-KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(outputs.KINDS)}.", show_default=False)]
+KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(forms.KINDS)}.", show_default=False)]
 NOISE = Annotated[
     str | None,
     typer.Option(help="Noise deviation (Gaussian) or scale (Laplace), divided by the sensitivity."),
@@ -93,9 +93,9 @@ def epsilon(
     [dim]discreet epsilon laplace --noise-multiplier 10 --times 100 --delta 1e-6 --compare[/]
     """
     options = _event_options(locals())
-    plot = outputs.picture(plot)
+    plot = forms.picture(plot)
     # `data`: the picture is never written over the file that describes the event.
-    outputs.check(plot, force=force, data=[] if event in (None, "-") else [event], makes_folder=True)
+    forms.check(plot, force=force, data=[] if event in (None, "-") else [event], makes_folder=True)
     priced_event = _event(kind, event, options)
     value = acc.epsilon(priced_event, delta=delta, accountant=accountant)
     # The lower bound shows how tight the epsilon is; beside a looser accountant that was asked for, it is
@@ -158,13 +158,13 @@ def calibrate(
     [dim]discreet calibrate gaussian --noise-multiplier 50 --find times --epsilon 1 --delta 1e-6[/]
     """
     if kind is None:
-        raise InvalidInput(f"say what to calibrate: one of {', '.join(outputs.KINDS)}.")
+        raise InvalidInput(f"say what to calibrate: one of {', '.join(forms.KINDS)}.")
     # `settle` refuses options that the kind does not take, and turns those of dpsgd into a rate and steps.
-    options = outputs.settle(kind, _event_options(locals()))
+    options = forms.settle(kind, _event_options(locals()))
     option = _solved_option(kind, find)
     target = {"epsilon": epsilon, "delta": delta, "advantage": advantage, "tpr": tpr, "fpr": fpr}
     solution = _solve(kind, options, option, accountant, target)
-    priced_event = outputs.event(kind, _with_option(options, option, solution))
+    priced_event = forms.event(kind, _with_option(options, option, solution))
     achieved = _achieved(priced_event, target, accountant)
     if as_json:
         _print_json(
@@ -185,7 +185,7 @@ def _event_options(options: dict[str, Any]) -> EventOptions:
     exactly."""
     numbers = ("noise_multiplier", "scale", "variance", "each", "rate", "epochs")
     numbers_by_name: dict[str, Any] = {
-        name: outputs.exact(options[name], f"--{name.replace('_', '-')}") for name in numbers
+        name: forms.exact(options[name], f"--{name.replace('_', '-')}") for name in numbers
     }
     others_by_name: dict[str, Any] = {
         name: options[name] for name in ("sensitivity", "categories", "times", "n", "batch", "neighbors")
@@ -197,13 +197,11 @@ def _event(kind: str | None, source: str | None, options: EventOptions) -> acc.E
     """Return the event of a plain form (`kind`), or of the JSON file `source`: exactly one of the two is
     given. Of the options, only --times is read for a file."""
     if (kind is None) == (source is None):
-        raise InvalidInput(
-            f"say what to price: one of {', '.join(outputs.KINDS)}, or --event FILE (not both)."
-        )
+        raise InvalidInput(f"say what to price: one of {', '.join(forms.KINDS)}, or --event FILE (not both).")
     if kind is not None:
-        return outputs.event(kind, options)
+        return forms.event(kind, options)
     assert source is not None
-    event = outputs.described(source)
+    event = forms.described(source)
     return event if options.times is None else event.repeated(options.times)
 
 
@@ -291,7 +289,7 @@ def _print_json(**fields: Any) -> None:
 def _solved_option(kind: str, find: str) -> str:
     """Return the name of the option that --find asks for; for noise it depends on the kind of event. "steps"
     is taken as another word for "times"."""
-    names = {"noise": outputs.kind(kind).noise, "times": "times", "steps": "times", "rate": "rate"}
+    names = {"noise": forms.kind(kind).noise, "times": "times", "steps": "times", "rate": "rate"}
     if find not in names:
         raise InvalidInput(f"--find must be noise, times or rate, got {find!r}.")
     return names[find]
@@ -310,7 +308,7 @@ def _solve(kind: str, options: EventOptions, option: str, accountant: str, targe
     """
     by_odds = option == "rate"
     solution = acc.calibrate(
-        lambda x: outputs.event(kind, _with_option(options, option, x / (1 + x) if by_odds else x)),
+        lambda x: forms.event(kind, _with_option(options, option, x / (1 + x) if by_odds else x)),
         accountant=accountant,
         integer=option == "times",
         **target,
@@ -320,7 +318,7 @@ def _solve(kind: str, options: EventOptions, option: str, accountant: str, targe
     if by_odds:
         return _six_digits(solution / (1 + solution), up=False)
     # `grows`: whether a larger value of the option is more private.
-    return _six_digits(float(solution), up=outputs.kind(kind).grows)
+    return _six_digits(float(solution), up=forms.kind(kind).grows)
 
 
 def _six_digits(value: float, *, up: bool) -> float:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ..._errors import InvalidInput
 from ..._text import visible
-from . import outputs
+from . import forms
 
 
 def audit(
@@ -66,7 +66,7 @@ def audit(
         data, neighbor_data = _table(function, data, "--on"), _table(function, neighbor_data, "--neighbor")
     elif epsilon is None:
         raise InvalidInput("say what is claimed: --epsilon 1. Nothing was run.")
-    outputs.check(html, force=force)
+    forms.check(html, force=force)
     with _bar(runs) as progress:
         report = auditing.audit(
             function,
@@ -79,7 +79,7 @@ def audit(
             progress=progress,
         )
     if html is not None:
-        outputs.write(html, report.html(), force=force)
+        forms.write(html, report.html(), force=force)
     if as_json:
         typer.echo(json.dumps(report.to_json()))
     else:

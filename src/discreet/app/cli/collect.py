@@ -20,8 +20,8 @@ from typer.core import TyperGroup
 
 from ..._errors import DescriptionError, InvalidInput, MissingExtra
 from ..._text import visible
-from . import outputs
-from .outputs import exact
+from . import forms
+from .forms import exact
 
 
 class SurveyGroup(TyperGroup):
@@ -90,7 +90,7 @@ def randomize(
     between: str = BETWEEN,
     bits: int = BITS,
     out: Path = typer.Option(None, "--out", "-o", help="Where the reports go. By default standard output."),
-    force: bool = outputs.FORCE,
+    force: bool = forms.FORCE,
 ) -> None:
     """Turn values into private reports, as a device would send them. The first line describes the randomizer,
     each further line is a report.
@@ -99,7 +99,7 @@ def randomize(
     """
     from ...sampling import Entropy
 
-    outputs.check(out, force=force, data=[values])
+    forms.check(out, force=force, data=[values])
     lines = (sys.stdin.read() if str(values) == "-" else _text(values)).splitlines()
     if not lines:
         raise InvalidInput("there are no values. Nothing was drawn.")
@@ -112,7 +112,7 @@ def randomize(
     if out is None:
         typer.echo(text, nl=False)
         return
-    outputs.write(out, text, force=force)
+    forms.write(out, text, force=force)
     typer.echo(
         f"{len(lines)} reports, each epsilon = {float(randomizer.epsilon):g} for the person who gave it: "
         f"{visible(str(out))}"
@@ -167,7 +167,7 @@ def browser(
     between: str = BETWEEN,
     people: int = typer.Option(10_000, "--people", help="About how many people will report."),
     bits: int = BITS,
-    force: bool = outputs.FORCE,
+    force: bool = forms.FORCE,
 ) -> None:
     """Write the client for a web page: discreet-local.mjs, and description.json for its `respond`."""
     from ... import local
@@ -175,11 +175,11 @@ def browser(
     randomizer, labels = _randomizer(epsilon, categories, between, bits, people)
     script, description_file = folder / local.SCRIPT.name, folder / "description.json"
     for path in (script, description_file):
-        outputs.check(path, force=force, makes_folder=True)
+        forms.check(path, force=force, makes_folder=True)
     folder.mkdir(parents=True, exist_ok=True)
-    outputs.write(script, local.SCRIPT.read_text(encoding="utf-8"), force=force)
+    forms.write(script, local.SCRIPT.read_text(encoding="utf-8"), force=force)
     description = {"client": randomizer.client(), "header": _header(randomizer, labels)}
-    outputs.write(description_file, json.dumps(description) + "\n", force=force)
+    forms.write(description_file, json.dumps(description) + "\n", force=force)
     typer.echo(f"{visible(str(script))} and {visible(str(description_file))} are written")
 
 
@@ -188,7 +188,7 @@ def compare(
     out: Path = typer.Option(Path("local.png"), "--out", "-o", help="Where the picture goes."),
     epsilon: str = typer.Option("1", "--epsilon", "-e"),
     runs: int = typer.Option(50, "--runs", min=1, help="How often each count is repeated."),
-    force: bool = outputs.FORCE,
+    force: bool = forms.FORCE,
 ) -> None:
     """Measure the error of one count in the local, the shuffle and the central model, for 100 to 100,000
     people."""
@@ -196,8 +196,8 @@ def compare(
     from .. import plots
 
     # `picture` returns None only for None; `or out` is for the type checker.
-    out = outputs.picture(out) or out
-    outputs.check(out, force=force, makes_folder=True)
+    out = forms.picture(out) or out
+    forms.check(out, force=force, makes_folder=True)
     counts = (100, 1000, 10_000, 100_000)
     price = float(_number(epsilon))
     curves = plots.measure_counts(epsilon=price, counts=counts, runs=runs, entropy=Entropy())

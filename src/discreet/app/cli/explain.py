@@ -28,10 +28,10 @@ from ...curator import STEWARD
 from ...curator.closed import read_only
 from ...explaining import Explanation
 from ...explaining import explain as explain_anything
-from ...explaining.api import explain_event
+from ...explaining.subjects import explain_event
 from ...explaining.words import AUDIENCES
 from .. import requests
-from . import outputs
+from . import forms
 from .ledger import _ledger_of
 from .query import CONFIDENCE, DELTA, GROUPS, ROWS, SCHEMA, WITHIN
 
@@ -64,7 +64,7 @@ def explain(
     ),
     html: Path = typer.Option(None, "--html", help="Also write the explanation as an HTML page."),
     label: Path = typer.Option(None, "--label", help="Also write a one-page privacy label: .html or .pdf."),
-    force: bool = outputs.FORCE,
+    force: bool = forms.FORCE,
     as_json: bool = typer.Option(False, "--json", help="Machine-readable output."),
 ) -> None:
     """Say what an epsilon, a ledger, a planned question or a model means for one person, in plain words.
@@ -75,8 +75,8 @@ def explain(
     """
     requests.refuse_password(subject)
     for path in (html, label):
-        outputs.check(path, force=force, data=[subject])
-    outputs.check_distinct(html, label)
+        forms.check(path, force=force, data=[subject])
+    forms.check_distinct(html, label)
     if audience is not None and audience not in AUDIENCES:
         raise InvalidInput(
             f"--for must be one of {', '.join(AUDIENCES)}, got {audience!r}. Nothing was read."
@@ -165,11 +165,11 @@ def _model(path: Path) -> tuple[Event, list[tuple[str, str]]]:
 def _write(explanation: Explanation, html: Path | None, label: Path | None, force: bool) -> None:
     """Write the page and the label, where --html and --label name files."""
     if html is not None:
-        outputs.write(html, explanation.to_html(), force=force)
+        forms.write(html, explanation.to_html(), force=force)
     if label is not None and label.suffix.lower() == ".pdf":
         to_pdf(explanation.label(), label)
     elif label is not None:
-        outputs.write(label, explanation.label(), force=force)
+        forms.write(label, explanation.label(), force=force)
     for path in (html, label):
         if path is not None:
             typer.secho(f"written: {visible(str(path))}", err=True, dim=True)

@@ -26,7 +26,7 @@ from ...tables.files import Format, several
 from ...tables.schema import was_looked
 from .. import requests
 from ..requests import beside
-from . import outputs
+from . import forms
 from .query import DATA, ENGINE, JSON, LARGE_EPSILON, LEDGER, SCHEMA, print_note
 
 RHO = typer.Option(None, "--rho", help="The budget as zero-concentrated privacy, instead of epsilon.")
@@ -146,10 +146,10 @@ def _draft(
         text = tables.draft(source.path, table=source.table, related=related, looking=look)
     else:
         text = tables.draft(source, related=related, delimiter=delimiter, looking=look)
-    outputs.check(path, data=[data, *related])
+    forms.check(path, data=[data, *related])
     if interactive:
         text = complete(text)
-    outputs.write(path, text)
+    forms.write(path, text)
 
 
 def _refuse_draft(path: Path, *, interactive: bool, look: bool, related: list[str]) -> None:

@@ -20,7 +20,7 @@ from ..._public import Boolean, Public
 from ..._text import visible
 from ...curator.policy import check_epsilon
 from ..requests import open_session
-from .outputs import exact
+from .forms import exact
 from .query import DATA, JSON, LARGE_EPSILON, LEDGER, SCHEMA, print_note
 
 leaderboard = typer.Typer(

@@ -35,10 +35,10 @@ from ...curator.closed import without_data
 from ...curator.entries import Anchor
 from ...tables.engines.postgres_tables import is_address
 from ...tables.engines.spark_files import is_several
-from ..entries import own_entries, price, what, without_totals
+from ..ledger_view import own_entries, price, what, without_totals
 from ..requests import beside, refuse_password
-from . import outputs
-from .outputs import described, exact
+from . import forms
+from .forms import described, exact
 
 ledger = typer.Typer(
     help="Show, verify, back up, export, anchor or carry over the ledger of a dataset.",
@@ -218,16 +218,16 @@ def _key(text: str) -> bytes:
 def export(
     path: Path = LEDGER,
     out: Path = typer.Option(Path("-"), "--out", help="A file; - is standard output."),
-    force: bool = outputs.FORCE,
+    force: bool = forms.FORCE,
 ) -> None:
     """Write all entries as JSON lines, which `discreet ledger verify` can check without the ledger. The
     secret state of live mechanisms is left out."""
-    outputs.check(out, force=force, data=[path])
+    forms.check(out, force=force, data=[path])
     lines = "\n".join(json.dumps(entry.to_json(), sort_keys=True) for entry in Ledger(path).entries())
     if str(out) == "-":
         print(lines)
     else:
-        outputs.write(out, lines + "\n", force=force)
+        forms.write(out, lines + "\n", force=force)
 
 
 @ledger.command()

@@ -20,7 +20,7 @@ from ...curator.policy import check_epsilon
 from ...query import Answer
 from ...query.preview import Preview
 from .. import requests
-from . import outputs
+from . import forms
 
 DATA = typer.Argument(
     ...,
@@ -76,15 +76,15 @@ def query(
         False, "--fresh", help="Pay for new noise even if the answer is in the ledger."
     ),
     plot: Path = typer.Option(None, "--plot", help="Also draw bars with error bars into this PNG."),
-    force: bool = outputs.FORCE,
+    force: bool = forms.FORCE,
     as_json: bool = JSON,
 ) -> None:
     """Ask a question in SQL. It is charged before it is answered; asked again, it is free."""
     check_epsilon(epsilon, large_epsilon=large_epsilon)
     if plot is not None:
         _require_matplotlib()
-    plot = outputs.picture(plot)  # type: ignore[assignment]
-    outputs.check(plot, force=force, data=[data, *([] if schema is None else [schema])])
+    plot = forms.picture(plot)  # type: ignore[assignment]
+    forms.check(plot, force=force, data=[data, *([] if schema is None else [schema])])
     session = requests.open_session(
         data, schema=schema, ledger=ledger, analyst=analyst, periods=period, seconds=seconds, engine=engine
     )

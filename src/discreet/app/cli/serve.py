@@ -25,8 +25,8 @@ from ...curator import Budget
 from ...tables import dump
 from ...tables.bundled import SCHEMA
 from ..requests import create_session
+from ..web.server_store import Dataset, Role, ServerStore
 from ..web.settings import Settings
-from ..web.store import Dataset, Role, ServerStore
 
 STATE = typer.Option(
     Path("discreet-server"),

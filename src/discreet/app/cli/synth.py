@@ -13,7 +13,7 @@ import typer
 from ..._errors import InvalidInput
 from ...curator.policy import check_epsilon
 from .. import requests
-from . import outputs
+from . import forms
 from .query import ANALYST, DATA, JSON, LARGE_EPSILON, LEDGER, SCHEMA, explaining_interruption
 
 OUT = typer.Option(..., "--out", "-o", help="A .parquet or .csv file for the copy.", show_default=False)
@@ -46,7 +46,7 @@ def synth(
     seed: int = SEED,
     checkpoint: Path = CHECKPOINT,
     resume: bool = RESUME,
-    force: bool = outputs.FORCE,
+    force: bool = forms.FORCE,
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
@@ -91,15 +91,15 @@ def _check_output(out: Path, data: str, force: bool) -> None:
         raise InvalidInput(f"the copy is written as .parquet or .csv, got {out.name!r}. Nothing was charged.")
     from ...synthetic.copy import is_copy
 
-    # `outputs.check` never overwrites a Parquet file, as it may be data. One with the card of a synthetic
+    # `forms.check` never overwrites a Parquet file, as it may be data. One with the card of a synthetic
     # copy is not data, and may be overwritten with --force.
-    if is_copy(out) and not outputs.same(out, Path(data)):
+    if is_copy(out) and not forms.same(out, Path(data)):
         if not force:
             raise InvalidInput(f"{out} exists already. Nothing was charged. Give another name, or --force.")
         return
-    outputs.check(out, force=force, data=[data])
+    forms.check(out, force=force, data=[data])
     if out.suffix == ".csv":
-        outputs.check(out.with_suffix(".card.json"), force=force, data=[data])
+        forms.check(out.with_suffix(".card.json"), force=force, data=[data])
 
 
 def _show_progress(facts: Any) -> None:

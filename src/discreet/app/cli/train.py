@@ -31,7 +31,7 @@ from ..._round import UpperAmount
 from ...curator.policy import check_epsilon
 from ..requests import beside, open_session
 from ..training_page import Page, Point, TrainingCurve
-from . import outputs
+from . import forms
 from .query import (
     ANALYST,
     DATA,
@@ -115,7 +115,7 @@ def refuse_private_test_set(data: str, public: Path | None) -> None:
     from ...tables.files import several
 
     files = several(public)
-    if any(outputs.belongs_to(path, data) for path in ((public,) if files is None else files.paths)):
+    if any(forms.belongs_to(path, data) for path in ((public,) if files is None else files.paths)):
         raise PrivateFact(
             f"--public {str(public)!r} is the private table, or holds one of its files: the model's exact "
             f"scores on it are not private. Nothing was charged or trained. Give a table of people who need "
@@ -242,7 +242,7 @@ def train(
     analyst: str = ANALYST,
     period: list[str] = PERIOD,
     large_epsilon: bool = LARGE_EPSILON,
-    force: bool = outputs.FORCE,
+    force: bool = forms.FORCE,
     as_json: bool = JSON,
 ) -> None:
     """Train a private model of one column, with DP-SGD or another --method. Charged before any data is read;
@@ -257,14 +257,14 @@ def train(
         )  # fmt: skip
     session = open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
     inputs = input_files(data, schema, public)
-    outputs.check(path, force=force or resume, data=inputs)
-    outputs.check(page, force=force, data=inputs)
-    outputs.check(checkpoint, force=resume, data=inputs)
-    outputs.check_distinct(path, page, checkpoint)
+    forms.check(path, force=force or resume, data=inputs)
+    forms.check(page, force=force, data=inputs)
+    forms.check(checkpoint, force=resume, data=inputs)
+    forms.check_distinct(path, page, checkpoint)
     refuse_private_test_set(data, public)
     columns = names_of(features)
     if method != "sgd":
-        outputs.check(card_path(path), force=force, data=inputs)
+        forms.check(card_path(path), force=force, data=inputs)
         model = tabular_estimator(session, method, target, epsilon, delta, n)
         train_tabular(session, model, target=target, features=columns, path=path, as_json=as_json)
         return
@@ -285,7 +285,7 @@ def _report(
 ) -> None:
     """Write the results page, and print the facts of the run."""
     if page is not None:
-        outputs.write(page, _page(facts, log).html(), force=force)
+        forms.write(page, _page(facts, log).html(), force=force)
     if as_json:
         # JSON has no infinity and no NaN: these are written as texts
         scores = {name: value if math.isfinite(value) else str(value) for name, value in log.scores.items()}
@@ -428,9 +428,9 @@ def _public_set(path: Path | None, trainer: Trainer) -> Any:
 
 
 def _save(model: Any, path: Path) -> None:
-    from ...learning import models
+    from ...learning import model_files
 
-    models.save(model, path)
+    model_files.save(model, path)
 
 
 def _facts(session: sessions.Session, log: _TrainingLog, path: Path) -> dict[str, Any]:

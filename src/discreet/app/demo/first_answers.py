@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import accounting, mechanisms, sampling
-from ...mechanisms import moments
+from ...mechanisms import means
 from ...mechanisms.protocols import Release
 from ...tables import Memory, rand_hie
 from ...tables.bundled import HEALTH
@@ -33,7 +33,7 @@ def run(stage: Stage) -> None:
     counts = mechanisms.noisy_histogram(people.public, "health", epsilon=HISTOGRAM_EPSILON)(
         people, entropy=entropy
     )
-    mean = moments.Mean(public=people.public, column="visits", epsilon=MEAN_EPSILON, step=1)(
+    mean = means.Mean(public=people.public, column="visits", epsilon=MEAN_EPSILON, step=1)(
         people, entropy=entropy
     )
 

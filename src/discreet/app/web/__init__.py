@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .server import build
+    from .server_store import Role, ServerStore
     from .settings import Settings
-    from .store import Role, ServerStore
 
 # The module that defines each name.
 _MODULES = {"Role": "store", "ServerStore": "store", "Settings": "settings", "build": "server"}

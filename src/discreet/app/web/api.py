@@ -35,8 +35,8 @@ from ..._errors import InvalidInput
 from .. import requests
 from . import bodies
 from .auth import ASKERS, EVERYBODY, allow, desk_of, granted, options_of, store_of
-from .errors import DOCUMENTED, HTTPError
-from .store import Dataset, Person, Role
+from .problems import DOCUMENTED, HTTPError
+from .server_store import Dataset, Person, Role
 
 router = APIRouter(prefix="/api/v1", responses=DOCUMENTED)
 Anybody = Annotated[Person, Depends(allow(*EVERYBODY))]

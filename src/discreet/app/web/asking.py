@@ -1,6 +1,6 @@
 """Handles requests to a worker for previews, questions, described mechanisms, live mechanisms and models.
 
-A "described" mechanism or estimator is one that the request holds as JSON (`_registry`, `estimators`). A
+A "described" mechanism or estimator is one that the request holds as JSON (`_registry`, `estimator_json`). A
 "live" mechanism is an interactive one, which was paid for at its start. The `desk` of a handler holds the
 sessions that the worker has open.
 """
@@ -22,7 +22,7 @@ from ...query.preview import Preview
 from ...session import Session
 from ...session.base import Watch
 from .. import requests
-from .estimators import estimator_of, model_json
+from .estimator_json import estimator_of, model_json
 from .odds import odds
 from .sessions import Desk, Request, Result, entry_number, numbers, session_of, shown_number
 

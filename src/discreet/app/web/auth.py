@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from fastapi import Request
 
 from .desk import FrontDesk
-from .errors import HTTPError
+from .problems import HTTPError
+from .server_store import Dataset, Person, Role, ServerStore, same
 from .settings import Settings
-from .store import Dataset, Person, Role, ServerStore, same
 
 COOKIE = "discreet_session"
 # Methods that change nothing, so that they need no CSRF token.

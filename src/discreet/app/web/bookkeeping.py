@@ -24,7 +24,7 @@ from ... import accounting as acc
 from ..._errors import InvalidInput, Unsupported
 from ...curator import STEWARD, Budget, Policy, books
 from ...query import Answer
-from .. import entries, requests
+from .. import ledger_view, requests
 from .sessions import Desk, Numbers, Options, Request, Result, numbers
 
 
@@ -42,7 +42,7 @@ def ledger(desk: Desk, request: Request) -> Result:
     options = request["options"]
     if request["role"] == "analyst":
         session = desk.session(request["dataset"], request["analyst"])
-        visible_entries = entries.own_entries(session.ledger, request["analyst"])
+        visible_entries = ledger_view.own_entries(session.ledger, request["analyst"])
         # Other entries, such as releases, are written when the work of a charge is done, so that their times
         # would tell how long it took: an analyst sees no other entry than charges and served answers.
         charges = [e for e in visible_entries if e.kind in (books.SPENDING, books.SERVED)]
@@ -56,7 +56,7 @@ def ledger(desk: Desk, request: Request) -> Result:
     last, first = options["last"], options.get("first")
     start = max(0, full_ledger.anchor.seq - last) if first is None else first
     lines = [
-        e.to_json() | {"what": entries.what(e), "price": entries.price(e.body, delta)}
+        e.to_json() | {"what": ledger_view.what(e), "price": ledger_view.price(e.body, delta)}
         for e in islice(full_ledger.entries(after=start), None if first is None else last)
     ]
     shown = {"entries": lines, "anchor": str(full_ledger.anchor)}
@@ -67,17 +67,17 @@ def _analyst_line(entry: Any, delta: float, own_numbers: Numbers) -> Result:
     """Return a charge or a served answer as its analyst sees it: under the number that counts the analyst's
     entries only (`sessions`), with its time to the minute, and without totals and numbers of entries, which
     would tell what others do."""
-    facts = entries.without_totals(entry)
+    facts = ledger_view.without_totals(entry)
     # "own" is the analyst's total after the charge, "release" the number of the entry that was served.
     body = {k: v for k, v in facts["body"].items() if k not in ("own", "release")}
-    description = "served from the store" if entry.kind == books.SERVED else entries.what(entry)
+    description = "served from the store" if entry.kind == books.SERVED else ledger_view.what(entry)
     text = entry.body.get("text")
     return facts | {
         "body": body,
         "seq": own_numbers.shown(entry.seq),
         "time": entry.time[:16] + "Z",
         "what": f"{description}: {text}" if entry.kind == books.SERVED and text else description,
-        "price": entries.price(entry.body, delta),
+        "price": ledger_view.price(entry.body, delta),
     }
 
 
@@ -223,7 +223,7 @@ def _release_line(number: int, entry: Any, charge: Any, delta: float, *, with_va
         "analyst": entry.body["analyst"],
         "time": charge.time[:16] + "Z",
         "text": charge.body.get("text"),
-        "price": entries.price(charge.body, delta),
+        "price": ledger_view.price(charge.body, delta),
         "kind": _kind(entry.body["value"]),
     }
     return line | ({"value": entry.body["value"], "event": charge.body["event"]} if with_value else {})

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...curator.postgres_store import is_pointer
-from .errors import HTTPError
+from .problems import HTTPError
+from .server_store import Dataset, Person, Role, ServerStore
 from .settings import Settings
-from .store import Dataset, Person, Role, ServerStore
 from .workers import DIED, NOT_STARTED, TIMED_OUT, Lane, WorkersFailed
 
 # The time limit of free work, in seconds. Not tuned: raise it if plans of large workloads time out.

@@ -24,7 +24,7 @@ def odds(event: Event, delta: float) -> str:
     # Imported here: `asking` imports this module, and most of its requests need no odds.
     from ..._public import REPLACE
     from ...explaining import Risk
-    from ...explaining.api import USUAL_DELTA
+    from ...explaining.subjects import USUAL_DELTA
 
     risk = Risk(event, delta)
     if not risk.bounded:

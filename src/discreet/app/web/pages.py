@@ -32,9 +32,9 @@ from ...query.parse import plain_or_quoted
 from . import api, charts
 from .auth import check_origin, cookie_name, desk_of, granted, store_of
 from .charts import harmless
-from .errors import HTTPError
+from .problems import HTTPError
 from .rendering import Anybody, Asker, form_of, render
-from .store import Dataset, Person, same
+from .server_store import Dataset, Person, same
 
 router = APIRouter()
 

@@ -15,12 +15,12 @@ from ..._public import Unit
 from ...accounting.caps import requested_price_of
 from ...explaining import Explanation, Risk
 from ...explaining import explain as explain_price
-from ...explaining.api import USUAL_DELTA, explain_event
 from ...explaining.explanation import Section, fragment
 from ...explaining.picture import Picture, Series
+from ...explaining.subjects import USUAL_DELTA, explain_event
 from ...planning import Item, Model, Question, Together
 from .bookkeeping import visible_releases
-from .estimators import describe_estimator, estimator_of
+from .estimator_json import describe_estimator, estimator_of
 from .odds import odds
 from .sessions import Desk, Request, Result, numbers, session_of
 

@@ -17,8 +17,8 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from ...tables.source import quoted
 from .auth import ASKERS, EVERYBODY, allow, check_role
 from .charts import FILTERS
-from .errors import HTTPError
-from .store import Person
+from .problems import HTTPError
+from .server_store import Person
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),

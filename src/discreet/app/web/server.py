@@ -23,10 +23,10 @@ from ..._errors import DiscreetError
 from . import api, pages, steward_pages
 from .auth import Gate
 from .desk import FrontDesk
-from .errors import HTTPError, body_of, from_error
+from .problems import HTTPError, body_of, from_error
 from .rendering import error_page
+from .server_store import ServerStore
 from .settings import Settings
-from .store import ServerStore
 
 # The one route that takes larger bodies.
 UPLOAD = "/steward/upload"

@@ -21,10 +21,10 @@ from . import api, bodies, charts
 from .auth import desk_of, granted, store_of
 from .bookkeeping import policy_fingerprint
 from .charts import exact
-from .errors import HTTPError
+from .problems import HTTPError
 from .rendering import form_of, page_person, render
+from .server_store import Person, Role
 from .settings import Settings
-from .store import Person, Role
 
 router = APIRouter()
 Steward = Annotated[Person, Depends(page_person(Role.STEWARD))]

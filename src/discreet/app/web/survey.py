@@ -38,7 +38,7 @@ from ... import local
 from ..._errors import InvalidInput
 from ..._registry import to_json
 from . import charts
-from .errors import body_of
+from .problems import body_of
 from .rendering import TEMPLATES
 from .server import HEADERS, STATIC, BodyLimit, host_name
 

@@ -12,8 +12,8 @@ With `Directions`, which are public, it is limited to a few directions in which 
 then a `PartialWhitening`.
 """
 
+from .image_rows import JoinedRows, PatchRows, ScatteringRows
 from .procedural import ProceduralClasses
-from .rows import JoinedRows, PatchRows, ScatteringRows
 from .scattering import Scattering
 from .whitening import Directions, PaidWhitening, PartialWhitening, PrivateWhitening
 

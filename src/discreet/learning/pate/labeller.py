@@ -102,7 +102,7 @@ class PrivateTeachers:
 
     public: Public
     # Neither the learner nor the number of processes matters once the teachers are trained: a labeller may be
-    # resumed with others (`curator.questions.parameters_of`).
+    # resumed with others (`curator.identities.parameters_of`).
     learner: Any = field(compare=False)
     aggregator: Aggregator
     teachers: int

@@ -31,7 +31,7 @@ from ...accounting import Event, Gaussian, RandomAllocation, SampledWithoutRepla
 from ...accounting.events import Participation
 from ...accounting.normal import overflow
 from ...sampling import Entropy
-from .noise import IDENTITY, GradientGrid, Strategy, blt, sensitivity, square_root
+from .gradient_noise import IDENTITY, GradientGrid, Strategy, blt, sensitivity, square_root
 
 Indices = npt.NDArray[np.int64]
 # About how many indices one call of the sampler draws, for several steps at once where batches are small, so
@@ -50,8 +50,8 @@ class Schedule:
         """Return the price of the whole run.
 
         `noise_multiplier` is the standard deviation of the independent noise divided by the clip and by
-        `growth`. With a `grid` (each summand is rounded to it, and the noise is exact: `noise.GradientGrid`),
-        it is the noise's deviation divided by the grid's sensitivity.
+        `growth`. With a `grid` (each summand is rounded to it, and the noise is exact:
+        `gradient_noise.GradientGrid`), it is the noise's deviation divided by the grid's sensitivity.
         """
         raise NotImplementedError
 

@@ -24,7 +24,7 @@ from ..clipping.batching import full_precision
 from ..clipping.engine import ClippingEngine, Gradients
 from ..clipping.norms import Adaptive, Clipping, Flat, factors
 from .federated import Updates
-from .noise import IDENTITY, CorrelatedSource, GridSum, NoiseBuffer, fill_gaussian
+from .gradient_noise import IDENTITY, CorrelatedSource, GridSum, NoiseBuffer, fill_gaussian
 from .pooling import Owners, built, owned, pooled, size_class
 from .schedules import Cyclic, Indices
 

@@ -45,7 +45,7 @@ from ..probe.single_examples import SMALL_BATCH, pick
 from . import checkpoints, federated
 from .data import Augment, Tabular, empty_batch_of, examples_of, one_variant_each, require_same_shapes
 from .federated import LocalSGD
-from .noise import GradientGrid
+from .gradient_noise import GradientGrid
 from .optimizers import SGD, Adam, Optimizer, start
 from .pooling import KeptBuffers, check_copyable, copied
 from .schedules import Cyclic, Indices, Schedule, build_schedule

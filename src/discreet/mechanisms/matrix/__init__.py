@@ -13,7 +13,7 @@ open dataset. `blt` builds a buffered linear Toeplitz strategy for noise that is
 
 from .compound import marginals, product, union
 from .factorization import fourier, greedy_tree, haar, optimize, square_root, tree
-from .mechanism import Attribute, Cells, WorkloadMechanism, answer
+from .matrix_mechanism import Attribute, Cells, WorkloadMechanism, answer
 from .strategies import Haar, Strategy, sensitivity
 from .triangular import BinaryTree, Dense, Toeplitz, blt
 from .workloads import Workload, all_ranges, explicit, identity, predicates, prefix, total

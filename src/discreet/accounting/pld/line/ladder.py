@@ -10,7 +10,7 @@ The proof rests on the bounds of each line, and on levels being disjoint and tog
 that their deltas add up. All plans, and the constants below, decide how tight the interval is and how long it
 takes, never whether it holds; docs/pld.md reports what was measured with them.
 
-Symbols: `k` is the logarithm of the moment generating function of a run (`planning.Cumulants`), for planning;
+Symbols: `k` is the logarithm of the moment generating function of a run (`mesh.Cumulants`), for planning;
 theta is a tilt; a slope is -d log(delta) / d epsilon. The losses of each step are lowered by a constant, its
 offset, and k.offset is the sum of all offsets: `Aim.epsilon` and the argument of `read` are lowered by it,
 too, while intervals are of epsilon itself.
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from ..lattice.planning import Cumulants
+from ..lattice.mesh import Cumulants
 from ..pairs.basic_pairs import ROUNDED, U, crossing
 from . import line as steps_module
 from .line import ALL, Aim, Cut, DeltaBounds, Line, LineShape, Step, StepMoments

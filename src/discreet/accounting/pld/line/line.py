@@ -70,7 +70,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from ..lattice.engine import log_one_plus, unit
+from ..lattice.convolution import log_one_plus, unit
 from ..pairs.basic_pairs import Array, U, log_sums
 from ..pairs.families import SampledGaussian
 

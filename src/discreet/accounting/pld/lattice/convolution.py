@@ -11,7 +11,7 @@ e^(log_scale - theta L) in the end. U is the unit roundoff 2^-53. Indices count 
 as 1 + 1e-12 round a bound outwards by more than the rounding errors of its last operations.
 
 Computes the distribution of a sum of many independent privacy losses on a lattice, by Fourier transform,
-with a bound on every rounding error. (The mass that wraps around the cyclic window is bounded by `engine`.)
+with a bound on every rounding error. (The mass that wraps around the cyclic window is bounded below.)
 
 Every line that adds to a name with `error` in it, to `rounding` or to `dropped` is part of the proof and must
 stay; which coefficients are computed, and in which precision, changes speed and tightness only.
@@ -45,8 +45,8 @@ from scipy import fft
 
 from ..pairs import basic_pairs
 from ..pairs.basic_pairs import Array, Atoms, DominatingPair, Index, Nodes, U
-from . import planning
-from .planning import Cumulants, LatticePlan
+from . import mesh as planning
+from .mesh import Cumulants, LatticePlan
 
 # The log of a Fourier coefficient below which it is bounded instead of computed: e^-80 is far below the
 # rounding of a double.
@@ -81,7 +81,7 @@ class Sum(NamedTuple):
 
 
 class LatticePairMasses(NamedTuple):
-    """Holds masses under both distributions of a pair, for lower bounds on delta (`engine.tests`): `mass`
+    """Holds masses under both distributions of a pair, for lower bounds on delta (`tests`): `mass`
     under P, and `gain`, which is `mass` minus e^(mesh * index) times the mass under Q.
 
     If all outcomes at an index had its loss, the gain would be 0; it is not, as outcomes of slightly

@@ -14,10 +14,10 @@ the fewest cells. All of it is a function of public facts and released choices.
 
 Groups rare codes, by released counts alone.
 
-A code is a number from 0 on that stands for a category or a bin of a column (`domain`). A table by several
-columns has noise in each of its cells, also in cells with hardly any row; with fewer codes it has fewer
-cells. What is lost is how codes of one group differ in their dependence on other columns. In the copy, a row
-of a group gets one of the group's codes, with probabilities from the released one-way counts.
+A code is a number from 0 on that stands for a category or a bin of a column (`table_domain`). A table by
+several columns has noise in each of its cells, also in cells with hardly any row; with fewer codes it has
+fewer cells. What is lost is how codes of one group differ in their dependence on other columns. In the copy,
+a row of a group gets one of the group's codes, with probabilities from the released one-way counts.
 """
 
 from __future__ import annotations

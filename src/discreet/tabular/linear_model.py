@@ -2,7 +2,7 @@
 as JSON (`cards`).
 
 All here is post-processing, but for one bound: `losses` is within [0, 1] per row, which is the sensitivity
-that a private choice among models rests on (`selection`).
+that a private choice among models rests on (`trials`).
 """
 
 from __future__ import annotations

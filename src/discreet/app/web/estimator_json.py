@@ -128,11 +128,11 @@ def _value_of(key: str, value: Any, depth: int, level: int = 0) -> Any:
 def model_json(fitted: Any) -> dict[str, Any]:
     """Return a fitted model: a network as safetensors in base64, any other as its JSON; never as a pickle."""
     if hasattr(fitted, "module_"):
-        from ...learning import models
+        from ...learning import model_files
 
         with PrivateFolder(FILES_PREFIX) as folder:
             path = folder / "model.safetensors"
-            models.save(fitted, path)
+            model_files.save(fitted, path)
             raw = path.read_bytes()
         return {"safetensors": base64.b64encode(raw).decode(), "event": fitted.event_.to_json()}
     from ...tabular.cards import dumps

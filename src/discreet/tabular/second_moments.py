@@ -20,13 +20,13 @@ from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Public
 from .._registry import described
 from ..accounting import Event
-from ..mechanisms.calibration import zcdp_rho
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import Release, Sensitivity, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .erm import check_price
-from .model import LinearModel, columns_only, target_classes
+from .linear_model import LinearModel, columns_only, target_classes
 from .rows import Design
 
 Array = npt.NDArray[np.float64]
