@@ -19,9 +19,9 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 76_617
-MODULES = 580
-PUBLIC_NAMES = 759
+CODE_LINES = 69_884
+MODULES = 327
+PUBLIC_NAMES = 583
 
 SOURCE = Path(discreet.__file__).parent
 
