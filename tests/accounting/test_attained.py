@@ -12,7 +12,7 @@ import pytest
 
 from discreet import accounting as acc
 from discreet.accounting import composition, pld, shuffling
-from discreet.accounting.pld.pairs import attained, basic_pairs, families
+from discreet.accounting.pld.pairs import attained_pairs, basic_pairs, families
 from discreet.accounting.rdp import poisson
 
 from ..loops import for_each
@@ -102,7 +102,7 @@ def test_what_is_seen_of_a_pass_is_below_its_exact_curve(steps, selected, noise)
     )
     ratio, q = ratio / math.comb(steps, selected), q / q.sum()
     event = acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=noise), steps=steps, selected=selected)
-    pairs = attained.allocation_sums(steps, selected, noise) + attained.allocation_largest(
+    pairs = attained_pairs.allocation_sums(steps, selected, noise) + attained_pairs.allocation_largest(
         steps, selected, noise
     )
     for x in (0.1, 0.6, 1.2):
@@ -134,9 +134,9 @@ def test_forgetting_the_error_of_the_transform_would_show():
     for _ in range(40):
         exact = np.convolve(exact, law)
     exact = np.convolve(exact, other)
-    found, error = attained.powers([(law, 40), (other, 1)], 128)
+    found, error = attained_pairs.powers([(law, 40), (other, 1)], 128)
     assert np.abs(found[: len(exact)] - exact).max() <= error < 1e-12
-    wrapped, error = attained.powers([(law, 40), (other, 1)], 16)
+    wrapped, error = attained_pairs.powers([(law, 40), (other, 1)], 16)
     assert np.abs(wrapped - np.bincount(np.arange(len(exact)) % 16, exact)).max() <= error
 
 
@@ -146,7 +146,7 @@ def test_three_answers_shuffled_are_as_enumerated_and_below_the_clones(epsilon, 
     p, q = np.array([r, r, t]), np.array([t, r, r])
     for _ in range(reports - 1):
         p, q = (np.convolve(law, [r, 1 - 2 * r, r]) for law in (p, q))
-    pair = attained.shuffled_thirds(epsilon, reports)
+    pair = attained_pairs.shuffled_thirds(epsilon, reports)
     for x in np.linspace(0, epsilon, 6)[:-1]:
         low, high = basic_pairs.delta(pair, float(x))
         truth = hockey(p, q, x)
@@ -158,7 +158,7 @@ def test_three_answers_shuffled_are_as_enumerated_and_below_the_clones(epsilon, 
 def test_two_answers_that_are_hardly_ever_false_keep_the_digits_of_that_chance():
     """At epsilon 34 the chance of a false answer was 1 - p with two digits, and losses were off by 0.1."""
     epsilon, n = 34.0, 5
-    pair = attained.shuffled_response(epsilon, n + 1)
+    pair = attained_pairs.shuffled_response(epsilon, n + 1)
     with mp.workdps(60):
         yes = 1 / (1 + mp.exp(epsilon))
         f = [mp.binomial(n, k) * yes**k * (1 - yes) ** (n - k) for k in range(n + 1)]
@@ -172,7 +172,7 @@ def test_two_answers_that_are_hardly_ever_false_keep_the_digits_of_that_chance()
 def test_shuffled_lower_ends_with_three_answers_beat_two():
     event = acc.Shuffled(epsilon=4.0, reports=100_000)
     low, high = acc.bounds(event, delta=1e-6)
-    two = pld.solve.Composition(((attained.shuffled_response(4.0, 100_000), 1),))
+    two = pld.solve.Composition(((attained_pairs.shuffled_response(4.0, 100_000), 1),))
     assert 0.65 * high <= low <= high
     assert low > 1.2 * pld.solve.Solver(two, 1e-6).epsilon_above(1e-6)
 
@@ -209,7 +209,7 @@ def test_a_group_priced_as_one_pure_event_would_be_dearer():
 @pytest.mark.parametrize("noise", ["laplace", "exponential"])
 def test_noisy_max_lower_ends_are_those_of_two_candidates(noise):
     epsilon = 1.0
-    pairs = attained.attained(acc.NoisyMax(epsilon=epsilon, noise=noise)).pairs
+    pairs = attained_pairs.attained(acc.NoisyMax(epsilon=epsilon, noise=noise)).pairs
     draw = np.random.default_rng(11)
     n = 400_000
     if noise == "laplace":

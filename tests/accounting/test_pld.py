@@ -368,7 +368,7 @@ def test_wholes_and_nothings():
     assert pld.delta(acc.PureDP(epsilon=1), 1.0) == 0
     assert pld.epsilon(acc.DiscreteLaplace(scale=3, sensitivity=0), 1e-6) == 0
     assert pld.bounds(acc.PureDP(epsilon=0).sampled(0.1), 1e-6) == (0, 0)
-    assert pld.front.supports(acc.PureDP(epsilon=0).sampled(0.1))
+    assert pld.accountant.supports(acc.PureDP(epsilon=0).sampled(0.1))
 
 
 def test_lower_bounds_at_delta_zero_are_of_a_real_mechanism():
@@ -417,15 +417,15 @@ def test_what_leaves_the_range_of_floats_is_priced_as_pure_and_not_below(epsilon
     if epsilon > 700:  # below, the grid takes half a second to say that it knows nothing
         low, high = pld.delta_bounds(event, truth)
         assert low <= 1e-3 <= high
-    assert pld.front.supports(acc.ExponentialMechanism(epsilon=epsilon))
+    assert pld.accountant.supports(acc.ExponentialMechanism(epsilon=epsilon))
 
 
 def test_refusals_have_names():
     replace = acc.Gaussian(noise_multiplier=1.0, neighbors="replace")
     with pytest.raises(WrongRelation, match="Poisson"):
         pld.epsilon(replace.sampled(0.1), 1e-6)
-    assert "Poisson" in (pld.front.reason(replace.sampled(0.1)) or "")
-    assert pld.front.supports(acc.Laplace(noise_multiplier=1.0))
+    assert "Poisson" in (pld.accountant.reason(replace.sampled(0.1)) or "")
+    assert pld.accountant.supports(acc.Laplace(noise_multiplier=1.0))
     truncated = acc.TruncatedPoisson(
         event=acc.Gaussian(noise_multiplier=2.0, neighbors="zero_out"), rate=0.05, size=1000, limit=120
     )
@@ -465,7 +465,7 @@ def test_calibration_of_a_rate():
 
 def test_the_page_lists_every_rule():
     page = (Path(__file__).parents[2] / "docs" / "pld.md").read_text()
-    for event, rule in pld.front.RULES.items():
+    for event, rule in pld.accountant.RULES.items():
         assert f"| {event.__name__} | {rule.theorem} |" in page
 
 

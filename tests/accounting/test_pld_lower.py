@@ -48,7 +48,7 @@ def _cases(count: int) -> list[tuple[acc.Event, float, Any]]:
 def test_lower_ends_of_delta_at_tiny_epsilons_are_below_the_truth() -> None:
     with mp.workdps(60):
         for event, epsilon, truth in _cases(25):
-            low, high = pld.front.delta_bounds(event, epsilon)
+            low, high = pld.accountant.delta_bounds(event, epsilon)
             assert low <= truth <= high, (event, epsilon)
             assert low >= truth * (1 - mpf("1e-3"))
 
@@ -59,7 +59,7 @@ def test_fixed_size_samples_of_almost_nothing() -> None:
             base = acc.PureDP(epsilon=inner, neighbors=REPLACE)
             event = acc.SampledWithoutReplacement(event=base, size=1000, sample=sample)
             truth = mpf(sample) / 1000 * mp.tanh(mpf(inner) / 2)
-            low, high = pld.front.delta_bounds(event, 0.0)
+            low, high = pld.accountant.delta_bounds(event, 0.0)
             assert low <= truth <= high
 
 

@@ -12,7 +12,7 @@ from discreet import accounting as acc
 from discreet.accounting import composition, pld, shuffling
 from discreet.accounting.pld import rules
 from discreet.accounting.pld.lattice.convolution import joint
-from discreet.accounting.pld.pairs import attained, basic_pairs, families
+from discreet.accounting.pld.pairs import attained_pairs, basic_pairs, families
 from discreet.accounting.pld.pairs.basic_pairs import laplace
 from discreet.accounting.pld.pairs.families import SampledGaussian
 from discreet.accounting.pld.solve import Composition, Solver
@@ -108,7 +108,7 @@ def exact_shuffle(epsilon: float, reports: int) -> tuple[np.ndarray, np.ndarray]
 @pytest.mark.parametrize(("epsilon", "reports"), [(1.0, 1), (1.0, 2), (0.5, 50), (3.0, 200)])
 def test_shuffled_randomized_response_is_the_binomial_pair(epsilon, reports):
     p, q = exact_shuffle(epsilon, reports)
-    pair = attained.shuffled_response(epsilon, reports)
+    pair = attained_pairs.shuffled_response(epsilon, reports)
     for x in np.linspace(0, epsilon, 7)[:-1]:
         true = float(np.maximum(p - math.exp(x) * q, 0).sum())
         low, high = basic_pairs.delta(pair, float(x))

@@ -14,7 +14,7 @@ from discreet._errors import ReleaseFailed
 from discreet.accounting import PureDP
 from discreet.adaptive import Thresholdout
 from discreet.curator import Budget, Curator, Policy
-from discreet.curator.live import Feed
+from discreet.curator.live_mechanisms import Feed
 from discreet.mechanisms import AboveThreshold, Component, Histogram, SparseVector
 from discreet.mechanisms.protocols import as_of, release
 from discreet.sampling import discrete_laplace

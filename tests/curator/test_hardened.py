@@ -18,7 +18,7 @@ import discreet as dp
 from discreet import Bounds, Categories, Halted, InvalidInput, Public
 from discreet._errors import LedgerError, ReleaseFailed
 from discreet.curator import Budget, Curator, Key, Ledger, Policy, books
-from discreet.curator.live import FAILURES
+from discreet.curator.live_mechanisms import FAILURES
 from discreet.mechanisms import (
     AddNoise,
     CellCounts,

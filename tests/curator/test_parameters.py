@@ -19,7 +19,7 @@ from discreet.accounting import NoOp, PureDP
 from discreet.adaptive import ChangeWatch
 from discreet.curator import Budget, Curator, Policy, segments
 from discreet.curator.identities import parameters_of
-from discreet.curator.live import InteractiveHandle
+from discreet.curator.live_mechanisms import InteractiveHandle
 from discreet.mechanisms import Sensitivity, noisy_count
 from discreet.mechanisms.matrix.triangular import BinaryTree
 from discreet.mechanisms.protocols import release

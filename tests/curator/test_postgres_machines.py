@@ -11,7 +11,7 @@ import pytest
 
 from discreet._errors import LedgerError
 from discreet.curator import Budget, Curator, Policy, tickets
-from discreet.curator.live import InteractiveHandle
+from discreet.curator.live_mechanisms import InteractiveHandle
 from discreet.curator.postgres_store import attach
 from discreet.mechanisms import noisy_count
 

@@ -17,7 +17,7 @@ from discreet import Bounds, Halted, Public
 from discreet._errors import LedgerError, ReleaseFailed
 from discreet.accounting import PureDP
 from discreet.curator import Budget, Curator, Policy, tickets, values
-from discreet.curator.live import InteractiveHandle
+from discreet.curator.live_mechanisms import InteractiveHandle
 from discreet.mechanisms import noisy_count
 from discreet.mechanisms.protocols import release
 from discreet.tables import Memory

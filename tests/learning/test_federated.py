@@ -124,7 +124,7 @@ def test_a_client_that_is_not_clipped_is_noticed(monkeypatch: pytest.MonkeyPatch
     """The test above has teeth: without clipping it fails."""
     monkeypatch.setattr("discreet.learning.training.federated.Updates._project", lambda *args: None)
     monkeypatch.setattr(
-        "discreet.learning.training.summands.factors",
+        "discreet.learning.training.clipped_sums.factors",
         lambda rule, squares: (torch.ones(len(squares), 1), None),
     )
     mechanism = trainer(

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from discreet import Bounds, Categories, InvalidInput, Public, PublicMismatch, Unit
 from discreet import accounting as acc
 from discreet.learning import SGD, Automatic, ClippingEngine, Examples, Flat, PerLayer, Tabular, Trainer
+from discreet.learning.training.clipped_sums import _grouped_by_size
 from discreet.learning.training.data import People
 from discreet.learning.training.pooling import built, owned, pooled
-from discreet.learning.training.summands import _grouped_by_size
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
 

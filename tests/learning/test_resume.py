@@ -271,7 +271,7 @@ def test_what_fails_on_private_examples_forfeits_the_rest(tmp_path: Path, monkey
         raise ValueError("987654")
 
     with monkeypatch.context() as patched:
-        patched.setattr("discreet.learning.training.summands.Summands.add", failing)
+        patched.setattr("discreet.learning.training.clipped_sums.Summands.add", failing)
         with pytest.raises(ReleaseFailed) as caught:
             session.train(made, checkpoint=tmp_path / "run", every=EVERY)
     assert "987654" not in str(caught.value)

@@ -14,7 +14,7 @@ from discreet import InvalidInput, Public, Unit, Unsupported
 from discreet import accounting as acc
 from discreet._registry import from_json, to_json
 from discreet.learning import SGD, Adam, Adaptive, Augment, Examples, FlipAndShift, Trainer
-from discreet.learning.training.summands import Summands
+from discreet.learning.training.clipped_sums import Summands
 from discreet.sampling import Entropy, SeededEntropy
 
 from .test_people import moved

@@ -6,7 +6,7 @@ import pytest
 
 import discreet as dp
 from discreet import tables
-from discreet.curator.live import _pad_state
+from discreet.curator.live_mechanisms import _pad_state
 from discreet.query import Query, QueryError
 
 VISITS = {"ward": ["A", "B", "A", "B"]}

@@ -38,9 +38,9 @@ from discreet.tabular import (
     LogisticRegression,
     PrivateSearch,
     Ridge,
-    cards,
+    model_cards,
 )
-from discreet.tabular.cards import _generalization
+from discreet.tabular.model_cards import _generalization
 
 from .. import warm
 
@@ -371,14 +371,14 @@ def test_a_model_file_whose_parts_do_not_fit_is_not_loaded(place: list[str], val
     if place == ["design", "target"]:
         # of a regression: without a target there is no unit to predict in
         estimator, y = Ridge(epsilon=1, n=50, lower=-1, upper=1, target_lower=-1, target_upper=1), x[:, 0]
-    facts = json.loads(cards.dumps(estimator.fit(x, y)))
+    facts = json.loads(model_cards.dumps(estimator.fit(x, y)))
     *folders, name = ["model", *place]
     part = facts
     for folder in folders:
         part = part[folder]
     part[name] = value | {"candidate": 0, "score": 0.5} if place == [] else value
     with pytest.raises(InvalidInput, match="Nothing was loaded"):
-        cards.loads(json.dumps(facts))
+        model_cards.loads(json.dumps(facts))
     assert "1, 2" in tabular.Card({"features": [1, 2]}).markdown()
 
 

@@ -15,7 +15,7 @@ import pytest
 from discreet.app.web import Settings, verbs
 from discreet.app.web.api import job_json
 from discreet.app.web.auth import cookie_name
-from discreet.app.web.desk import FrontDesk, takes_long
+from discreet.app.web.front_desk import FrontDesk, takes_long
 from discreet.app.web.server_store import ServerStore
 from discreet.app.web.sessions import Folders
 from discreet.app.web.workers import Lane, Worker, serve_requests

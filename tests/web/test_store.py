@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from discreet import InvalidInput
 from discreet.app.web import api
 from discreet.app.web.bodies import DatasetBody
-from discreet.app.web.desk import FrontDesk
+from discreet.app.web.front_desk import FrontDesk
 from discreet.app.web.server import build
 from discreet.app.web.server_store import Dataset, Person, Role, ServerStore
 from discreet.app.web.settings import Settings

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from discreet.app.web import workers
-from discreet.app.web.desk import FrontDesk, leaves_at
+from discreet.app.web.front_desk import FrontDesk, leaves_at
 from discreet.app.web.problems import HTTPError
 from discreet.app.web.server_store import Dataset, Person, Role, ServerStore
 from discreet.app.web.sessions import Folders
@@ -95,7 +95,7 @@ class Stub:
 def held(monkeypatch) -> clock.Clock:
     """A clock that the test holds, by which the desk lives."""
     held = clock.Clock()
-    monkeypatch.setattr("discreet.app.web.desk.time", held)
+    monkeypatch.setattr("discreet.app.web.front_desk.time", held)
     return held
 
 
@@ -294,7 +294,7 @@ def test_a_clock_that_is_set_does_not_end_or_hide_a_public_time(tmp_path, monkey
     clock was set or after, the second request is told of a public time that covers it."""
     store, clocks = ServerStore(tmp_path), SimpleNamespace(date=1000.0, moment=50.0)
     monkeypatch.setattr(
-        "discreet.app.web.desk.time",
+        "discreet.app.web.front_desk.time",
         SimpleNamespace(time=lambda: clocks.date, monotonic=lambda: clocks.moment),
     )
     desk = FrontDesk(Settings(state=tmp_path, seconds=5), store)
@@ -342,7 +342,7 @@ class JobLane:
 def test_the_slot_of_a_job_is_free_at_its_public_end_and_not_when_its_work_is_done(
     tmp_path, held, monkeypatch, work, touched, begins
 ):
-    monkeypatch.setattr("discreet.app.web.desk.Lane", JobLane)
+    monkeypatch.setattr("discreet.app.web.front_desk.Lane", JobLane)
     store = ServerStore(tmp_path)
     store.add_person("ann", Role.ANALYST)
 
@@ -370,7 +370,7 @@ def test_a_stored_release_of_a_job_waits_for_its_public_end_where_these_are_hidd
     tmp_path, held, monkeypatch, hidden, shown
 ):
     """Otherwise whoever submits it sees that somebody else has asked the same before."""
-    monkeypatch.setattr("discreet.app.web.desk.Lane", JobLane)
+    monkeypatch.setattr("discreet.app.web.front_desk.Lane", JobLane)
     store = ServerStore(tmp_path)
     store.add_person("ann", Role.ANALYST)
 
@@ -393,7 +393,7 @@ class BrokenLane(JobLane):
 
 def test_a_job_whose_process_cannot_be_started_has_failed_and_frees_its_slot(tmp_path, monkeypatch):
     """Unfinished for good, it would keep its owner's slot, and all releases since would stay unlisted."""
-    monkeypatch.setattr("discreet.app.web.desk.Lane", BrokenLane)
+    monkeypatch.setattr("discreet.app.web.front_desk.Lane", BrokenLane)
     store = ServerStore(tmp_path)
     store.add_person("ann", Role.ANALYST)
 

@@ -102,7 +102,7 @@ def model_of(facts: Mapping[str, Any]) -> Any:
             path = folder / "model.safetensors"
             path.write_bytes(base64.b64decode(facts["safetensors"]))
             return model_files.load(path)
-    from ..tabular.cards import loads
+    from ..tabular.model_cards import loads
 
     return loads(json.dumps(facts["model"]))
 

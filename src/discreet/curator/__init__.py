@@ -5,7 +5,7 @@ from . import books
 from .curator import Curator
 from .keys import Key
 from .ledger import Ledger
-from .live import InteractiveHandle
+from .live_mechanisms import InteractiveHandle
 from .policy import STEWARD, Budget, Period, Policy
 
 __all__ = [

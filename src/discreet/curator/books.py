@@ -28,7 +28,7 @@ from .accounts import (
     split_by_first,
 )
 from .ledger import Anchor, Ledger, Writer, canonical
-from .live import FED
+from .live_mechanisms import FED
 from .policy import Budget, Policy
 
 __all__ = [

@@ -30,7 +30,7 @@ from .identities import (
     question_of,
 )
 from .ledger import Entry, Writer
-from .live import InteractiveHandle
+from .live_mechanisms import InteractiveHandle
 from .policy import STEWARD
 
 __all__ = ["NOTES", "Curator", "key_path"]

@@ -1,4 +1,4 @@
-"""Keeps tickets: the order in which questions to one live mechanism (a started interactive one, `live`) are
+"""Keeps tickets: the order in which questions to one live mechanism (a started interactive one) are
 answered, and who is answering.
 
 A question gets its ticket in one short transaction: an entry of the ledger with the question, the asker, and

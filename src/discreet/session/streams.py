@@ -21,7 +21,7 @@ from .._text import is_text
 from ..curator import STEWARD, Curator
 from ..curator.accounts import SPENDING
 from ..curator.ledger import Entry
-from ..curator.live import was_fed
+from ..curator.live_mechanisms import was_fed
 from ..curator.tickets import STATE
 from ..curator.values import decode
 from ..mechanisms.protocols import Release, as_of

@@ -8,12 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .boosting import AdditiveBoosting, AdditiveModel
-from .cards import Card, LoadedModel, card, load, save
 from .clusters import Clusters, Lloyd
 from .erm import LinearERM
 from .learner import Piped, QuantileBounds
 from .linear_model import LinearModel
 from .losses import Huber, HuberHinge, Logistic, Softmax, Squared
+from .model_cards import Card, LoadedModel, card, load, save
 from .naive_bayes import NaiveBayes, NaiveBayesModel
 from .perturbation import GradientPerturbation, ObjectivePerturbation, OutputPerturbation
 from .rows import Design

@@ -1,5 +1,5 @@
 """Defines linear models as they are released: weights, and the public facts of their columns. They are saved
-as JSON (`cards`).
+as JSON (`model_cards`).
 
 All here is post-processing, but for one bound: `losses` is within [0, 1] per row, which is the sensitivity
 that a private choice among models rests on (`trials`).

@@ -9,6 +9,6 @@ neighbor relation, removing and adding a unit, are computed, and the worse one c
 method and the proof.
 """
 
-from .front import bounds, delta, delta_bounds, epsilon
+from .accountant import bounds, delta, delta_bounds, epsilon
 
 __all__ = ["bounds", "delta", "delta_bounds", "epsilon"]

@@ -30,7 +30,7 @@ from ..normal import Normal, is_noiseless, normal
 from .lattice.convolution import joint
 from .pairs import basic_pairs, families
 from .pairs import families as choices_module
-from .pairs.attained import Seen, two_candidates
+from .pairs.attained_pairs import Seen, two_candidates
 from .pairs.basic_pairs import (
     Atoms,
     DominatingPair,
@@ -67,8 +67,8 @@ class EventPairs(NamedTuple):
     `upper` dominate it: one pair for both directions, or one for removing a unit and one for adding it.
     `infinite` is the P-mass at infinite loss that comes with each of them and that they do not list. `lower`
     are attained by mechanisms with this event, possibly several for one direction (`_nth` says which is for
-    which); None if no such pair is known here (`pairs.attained` may have replaced the event by another that
-    has one). The pairs of a `Seen` event are both `upper` and `lower`.
+    which); None if no such pair is known here (`pairs.attained_pairs` may have replaced the event by another
+    that has one). The pairs of a `Seen` event are both `upper` and `lower`.
     """
 
     upper: tuple[DominatingPair, ...]

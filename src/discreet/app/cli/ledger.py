@@ -31,7 +31,7 @@ from ...curator import Curator, Ledger, books
 from ...curator.accounts import Account
 from ...curator.backups import Export, back_up, is_export
 from ...curator.backups import carry as carry_charges
-from ...curator.closed import without_data
+from ...curator.closed_ledger import without_data
 from ...curator.entries import Anchor
 from ...tables.engines.postgres_tables import is_address
 from ...tables.engines.spark_files import is_several

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..._errors import InvalidInput
 from ...curator import Budget, Policy
-from ...curator.closed import without_data
+from ...curator.closed_ledger import without_data
 from ..requests import analyst_of, policy_json
 from .ledger import LEDGER
 from .query import LARGE_EPSILON

@@ -3,11 +3,11 @@ jobs.
 
 `dp.connect` is their client in Python. "Free" means: it costs no privacy, because it reads no data.
 
-The front desk (`desk_of`, a `desk.FrontDesk`) passes a request to a worker process, under a verb that names
-the worker's function for it. `look` is for verbs that read no data and answers as soon as it is done; `ask`
-is for verbs that may read data, and holds the answer back until the end of its public time, which does not
-depend on the data. A *live* mechanism is an interactive one: it is paid for at its start, and then answers
-questions.
+The front desk (`desk_of`, a `front_desk.FrontDesk`) passes a request to a worker process, under a verb that
+names the worker's function for it. `look` is for verbs that read no data and answers as soon as it is done;
+`ask` is for verbs that may read data, and holds the answer back until the end of its public time, which does
+not depend on the data. A *live* mechanism is an interactive one: it is paid for at its start, and then
+answers questions.
 
 Defines HTTP routes for plans, explanations, synthetic copies and streams; `api` has the routes for
 questions.

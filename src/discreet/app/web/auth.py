@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
-from .desk import FrontDesk
+from .front_desk import FrontDesk
 from .problems import HTTPError
 from .server_store import Dataset, Person, Role, ServerStore, same
 from .settings import Settings

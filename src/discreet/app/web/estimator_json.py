@@ -135,6 +135,6 @@ def model_json(fitted: Any) -> dict[str, Any]:
             model_files.save(fitted, path)
             raw = path.read_bytes()
         return {"safetensors": base64.b64encode(raw).decode(), "event": fitted.event_.to_json()}
-    from ...tabular.cards import dumps
+    from ...tabular.model_cards import dumps
 
     return {"model": json.loads(dumps(fitted))}

@@ -22,7 +22,7 @@ from ... import __version__
 from ..._errors import DiscreetError
 from . import api, pages, steward_pages
 from .auth import Gate
-from .desk import FrontDesk
+from .front_desk import FrontDesk
 from .problems import HTTPError, body_of, from_error
 from .rendering import error_page
 from .server_store import ServerStore

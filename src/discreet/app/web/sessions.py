@@ -38,7 +38,7 @@ from ... import _registry, tables
 from ..._errors import InvalidInput, LedgerError
 from ..._public import Public
 from ...curator import STEWARD, Key, Ledger, books
-from ...curator.closed import Books
+from ...curator.closed_ledger import Books
 from ...curator.curator import key_path
 from ...session import Session
 from ...session import open as open_session

@@ -33,7 +33,7 @@ START = 120.0
 # numbers are conventions, not measured.
 STARTS, PAUSE = 5, 5.0
 # Below, "touched" in a reply means: data may have been read, or the wait tells of other people's questions.
-# `desk` holds such a reply back, by default until the time limit of its request.
+# `front_desk` holds such a reply back, by default until the time limit of its request.
 TIMED_OUT = {
     "kind": "TimeLimit",
     "message": "this was not answered within the public time limit. Nothing was released; if it was "

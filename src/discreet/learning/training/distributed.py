@@ -30,8 +30,8 @@ from ...mechanisms.protocols import AnySource, Mechanism, Release
 from ...sampling import Entropy
 from ..clipping.norms import Automatic, Flat, PerLayer
 from . import checkpoints
+from .clipped_sums import Summands
 from .schedules import BallsInBins, Indices, Poisson
-from .summands import Summands
 from .trainer import Trainer, TrainingRun
 
 # Who adds the noise: every worker an equal share of the variance, or the first worker all of it.

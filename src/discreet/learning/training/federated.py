@@ -54,7 +54,7 @@ class LocalSGD:
     Guarantee: a client's summand is a function of its own rows, of the current model and of fresh randomness,
                and its norm is at most the clip: so the trainer's guarantee holds unchanged.
     Proof:     `Updates.of` trains on the rows of one client at a time, each time from the current parameters
-               and with the buffers restored; the client's weight is at most 1; `summands.Summands` clips
+               and with the buffers restored; the client's weight is at most 1; `clipped_sums.Summands` clips
                every update, and counts an update that is not finite as zero.
     Assumes:   the model's code keeps nothing between two calls but in parameters and buffers.
     """

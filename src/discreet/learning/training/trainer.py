@@ -43,13 +43,13 @@ from ..clipping.norms import Adaptive, Clipping, as_clipping, as_floats
 from ..probe.safety import made_up, probe
 from ..probe.single_examples import SMALL_BATCH, pick
 from . import checkpoints, federated
+from .clipped_sums import Summands
 from .data import Augment, Tabular, empty_batch_of, examples_of, one_variant_each, require_same_shapes
 from .federated import LocalSGD
 from .gradient_noise import GradientGrid
 from .optimizers import SGD, Adam, Optimizer, start
 from .pooling import KeptBuffers, check_copyable, copied
 from .schedules import Cyclic, Indices, Schedule, build_schedule
-from .summands import Summands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

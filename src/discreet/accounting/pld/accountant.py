@@ -25,7 +25,7 @@ from ..events import Event
 from ..normal import Normal, normal
 from . import rules, solve
 from .pairs import families
-from .pairs.attained import attained
+from .pairs.attained_pairs import attained
 from .rules import RULES, Rule
 from .solve import Composition, Solver
 
