@@ -6,17 +6,29 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 # Each test worker is a process of its own: threads inside numpy and torch would only get in each other's way.
-test test-fast test-all test-transformers: export OMP_NUM_THREADS = 1
+test smoke test-fast test-all test-transformers: export OMP_NUM_THREADS = 1
 # Tests start hundreds of Python processes; each would compile the whole package again where nothing is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-all test-transformers test-newest lint format bench docs peers clean
+.PHONY: demo test smoke test-fast test-all test-transformers test-newest lint format bench docs peers clean
 
 demo: $(STAMP)
 	$(BIN)/discreet demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
+
+# The whole house in less than a minute: the frozen stories, what the sources must keep, and a part of every package.
+SMOKE := frozen golden \
+	ground/test_import.py ground/test_modules.py ground/test_names.py ground/test_registry.py ground/test_rooms.py \
+	ground/test_size.py \
+	accounting/test_events.py adaptive/test_holdout.py app/test_cli_query.py auditing/test_audit.py \
+	curator/test_ledger.py explaining/test_risk.py inference/test_hierarchy.py learning/test_trainer.py \
+	local/test_shares.py mechanisms/test_selection.py query/test_answer.py sampling/test_noise.py \
+	session/test_session.py streaming/test_counter.py synthetic/test_copy.py tables/test_columns.py \
+	tabular/test_learners.py web/test_client.py
+smoke: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(addprefix tests/,$(SMOKE))
 
 # One room while you work on it: make test-fast ROOM=query
 test-fast: $(STAMP)

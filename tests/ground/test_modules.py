@@ -58,3 +58,12 @@ def test_small_modules_have_several_callers():
 def test_no_module_is_longer_than_a_concept():
     long = {"/".join(parts): n for path, parts in FILES.items() if (n := code_lines(path.read_text())) > MOST}
     assert long == {}
+
+
+def test_smoke_has_a_part_of_every_package():
+    makefile = (SRC.parents[1] / "Makefile").read_text()
+    listed = makefile.split("SMOKE :=")[1].split("\nsmoke:")[0].replace("\\", " ").split()
+    tests = SRC.parents[1] / "tests"
+    assert [name for name in listed if not (tests / name).exists()] == []
+    packages = {parts[0] for parts in FILES.values() if len(parts) > 1 and parts[0] != "data"}
+    assert packages <= {name.split("/")[0] for name in listed}
