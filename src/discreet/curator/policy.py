@@ -63,7 +63,6 @@ class Period:
     total: Budget | str | None = None
 
     def __post_init__(self) -> None:
-
         if not isinstance(self.column, str) or not self.column:
             raise _require.fail(
                 "column", self.column, "the name of the column that says to which period a row belongs"

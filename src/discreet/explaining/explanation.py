@@ -62,7 +62,6 @@ class Explanation(_require.NearestNames):
         return "\n".join(parts)
 
     def _repr_html_(self) -> str:
-
         return fragment(self)
 
     def to_html(self) -> str:
