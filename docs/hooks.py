@@ -23,7 +23,7 @@ PARTS = (
     (r"course/.*", "Course"),
     (r"migrate-.*", "Coming from"),
     (r"reference/.*", "Reference"),
-    (r"glossary|references|changelog|decisions/.*", "Words and decisions"),
+    (r"glossary|references|changelog|history-of-flaws|decisions/.*", "Words and decisions"),
 )
 IN_DEPTH = "In depth"
 # in the order in which a newcomer reads them

@@ -236,6 +236,16 @@ def test_prose_has_lines_of_at_most_110_characters() -> None:
             assert single or len(line) <= 110, f"{page.relative_to(ROOT)}: {line[:60]}"
 
 
+def test_every_cause_in_the_history_of_flaws_names_tests_that_are_there() -> None:
+    causes = (DOCS / "history-of-flaws.md").read_text().split("\n## ")[1:]
+    assert len(causes) >= 12
+    for cause in causes:
+        assert "**What excludes it now:**" in cause
+        named = re.findall(r"`([\w/]+/test_\w+\.py)`", cause)
+        assert len(named) >= 3, cause[:60]
+        assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
+
+
 def test_a_number_of_a_table_is_read_with_its_unit() -> None:
     from docs.bench_pictures import number
 
