@@ -48,6 +48,17 @@ def test_a_preview_and_an_answer_are_those_of_a_local_session(people):
     assert people.spent == again
 
 
+def test_a_budget_prints_what_is_spent_and_left(people):
+    budget = people.budget
+    lines = [line.split() for line in str(budget).splitlines()]
+    assert lines[0][1:] == ["limit", "spent", "left"]
+    amounts = (budget.epsilon, people.spent, people.remaining)
+    assert lines[1] == ["epsilon", *(f"{amount:.6g}" for amount in amounts)]
+    assert lines[2] == ["delta", f"{budget.delta:.6g}", "-", "-"]
+    assert str(budget).endswith("(the server does not say how much of delta is spent)")
+    assert repr(budget).startswith("Budget(epsilon=")
+
+
 def test_exact_numbers_stay_exact(people):
     assert people.sql("SELECT COUNT(*) AS n FROM health", epsilon=Fraction(1, 8)).event.to_json()[
         "scale"
