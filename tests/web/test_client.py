@@ -17,6 +17,7 @@ from discreet import query
 from discreet._errors import InvalidInput
 from discreet.app.client import ServerError
 from discreet.app.remote import RemoteStream
+from discreet.app.web.pages import _csv
 
 from .running import COUNT, Server, free_port
 
@@ -249,3 +250,12 @@ def test_a_dataset_is_one_segment_of_the_address_and_a_request_is_json():
         with pytest.raises(dp.InvalidInput):
             refuse()
     assert len(asked) == 1
+
+
+def test_a_download_names_the_ends_of_intervals_lower_and_upper(people):
+    """Scripts read these files: frames in Python have `n_low` and `n_high`."""
+    answer = people.sql("SELECT sex, COUNT(*) AS n FROM health GROUP BY sex", epsilon=0.01)
+    lines = _csv(answer).splitlines()
+    assert lines[0] == "sex,n,n_lower,n_upper"
+    (low, high) = answer.interval()["n"][0]
+    assert lines[1] == f"{answer['sex'][0]},{answer['n'][0]},{low},{high}"
