@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 # The number of significant digits of a shown amount, and the number of digits in which a sum of floats is
-# taken to be right. Both are conventions; `curator.accounts._legible` cuts amounts to ten digits itself, and
+# taken to be right. Both are conventions; `curator.accounts.legible` cuts amounts to ten digits itself, and
 # with fewer digits here their text would differ from their value.
 _DIGITS, _SUM_DIGITS = 10, 14
 _GENERAL = re.compile(r"\.(\d+)g")

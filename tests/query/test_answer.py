@@ -3,9 +3,11 @@ hold."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from scipy import stats
@@ -58,19 +60,85 @@ def test_arrow_polars_and_pandas_hold_what_was_released(sql):
     ).value
     plain = {name: [list(v) if isinstance(v, tuple) else v for v in answer[name]] for name in answer.columns}
     assert answer.to_arrow().to_pydict() == plain
-    frame = answer.to_polars()
+    frame = answer.to_polars(intervals=False)
     assert isinstance(frame, polars.DataFrame)
     assert frame.to_dict(as_series=False) == plain
-    assert answer.to_pandas().shape == (len(answer), len(answer.columns))
+    assert answer.to_pandas(intervals=False).shape == (len(answer), len(answer.columns))
+
+
+def test_rows_are_walked_through_as_named_tuples():
+    assert list(ANSWER) == list(ANSWER.rows)
+    assert [row.n for row in ANSWER] == ANSWER["n"]
+    assert {row.health: row.v for row in ANSWER} == dict(zip(ANSWER["health"], ANSWER["v"], strict=True))
+    odd = replace(ANSWER, columns=("health", "the number", "class", "_m"))
+    assert [next(iter(odd))._fields, list(odd)] == [("health", "_1", "_2", "_3"), list(ANSWER.rows)]
+    assert list(replace(ANSWER, rows=(), deviations=())) == []
+
+
+def test_frames_have_the_ends_of_the_intervals_at_the_confidence_of_the_printed_answer():
+    pytest.importorskip("polars")
+    names = ["health", "n", "n_low", "n_high", "v", "v_low", "v_high", "m"]
+    for intervals, confidence in ((True, 0.95), (0.5, 0.5)):
+        ends = ANSWER.interval(confidence)
+        pandas, polars = ANSWER.to_pandas(intervals=intervals), ANSWER.to_polars(intervals=intervals)
+        assert list(pandas.columns) == polars.columns == names
+        for column in ("n", "v"):
+            for frame in (pandas, polars):
+                both = zip(frame[f"{column}_low"], frame[f"{column}_high"], strict=True)
+                assert list(both) == ends[column]
+    assert ANSWER.to_pandas().equals(ANSWER.to_pandas(intervals=0.95))
+    assert list(ANSWER.to_pandas(intervals=False).columns) == list(ANSWER.columns)
+    assert ANSWER.to_polars(intervals=False).columns == list(ANSWER.columns)
+    for wrong in (0, 1.0, 95, None, "yes"):
+        with pytest.raises(InvalidInput, match="confidence"):
+            ANSWER.to_pandas(intervals=wrong)
+
+
+def test_an_end_named_like_a_column_gets_underscores_and_the_column_keeps_its_name():
+    pytest.importorskip("polars")
+    sql = 'SELECT COUNT(*) AS n, COUNT(age) AS n_low, COUNT(sex) AS "n_low_" FROM rand_hie'
+    answer = Query(sql=sql, public=SOURCE.public, epsilon=2, rows=2)(SOURCE, entropy=SeededEntropy(4)).value
+    pandas, polars = answer.to_pandas(), answer.to_polars()
+    assert list(pandas.columns) == polars.columns
+    assert list(pandas.columns)[:3] == ["n", "n_low__", "n_high"]
+    assert len(set(pandas.columns)) == 9
+    for frame in (pandas, polars):
+        assert [list(frame[name]) for name in answer.columns] == [answer[name] for name in answer.columns]
+        assert (frame["n_low__"][0], frame["n_high"][0]) == answer.interval()["n"][0]
+
+
+def test_counts_are_integers_in_frames_also_with_missing_values_and_without_rows():
+    pytest.importorskip("polars")
+    sql = "SELECT health, NULLIF(COUNT(*), 3) AS n, COUNT(*) / 2 AS h, AVG(visits) AS v FROM rand_hie GROUP BY health"
+    answer = Query(sql=sql, public=SOURCE.public, epsilon=2, rows=2, groups=2)(
+        SOURCE, entropy=SeededEntropy(5)
+    ).value
+    some = replace(answer, rows=tuple((row[0], None, *row[2:]) for row in answer.rows[:1]) + answer.rows[1:])
+    empty = replace(ANSWER, rows=(), deviations=())
+    for case, kind in ((ANSWER, "int64"), (answer, "int64"), (some, "Int64"), (empty, "int64")):
+        frame = case.to_pandas()
+        assert str(frame["n"].dtype) == kind
+        assert str(case.to_polars()["n"].dtype) == "Int64"
+        assert [None if n is pd.NA else n for n in frame["n"]] == case["n"] == case.to_polars()["n"].to_list()
+    assert str(answer.to_pandas()["h"].dtype) == str(answer.to_pandas()["v"].dtype) == "float64"
+    # by chance, averages may all be whole: they stay floats
+    whole = replace(answer, rows=tuple((*row[:3], 2.0) for row in answer.rows))
+    assert str(whole.to_pandas(intervals=False)["v"].dtype) == "float64"
+
+
+def test_counts_of_a_workload_are_integers_in_frames_unless_they_have_fractions():
+    people = dp.open(rand_hie(year=1), budget=dp.Budget(epsilon=2), ledger=":memory:")
+    rollup = people.sql("SELECT health, COUNT(*) AS n FROM rand_hie GROUP BY ROLLUP(health)", epsilon=1)
+    assert str(rollup.to_pandas()["n"].dtype) == "int64"
+    assert rollup.to_pandas()["n"].tolist() == rollup["n"]
+    half = replace(rollup, rows=tuple((key, n + 0.5) for key, n in rollup.rows))
+    assert half.to_pandas()["n"].tolist() == half["n"]
 
 
 def test_numbers_too_large_for_64_bits_travel_as_floats():
-    import dataclasses
-
-    huge = dataclasses.replace(
-        ANSWER, rows=(("good", 1 << 80, 1.0, 2.0),), deviations=((None, 1.0, 1.0, None),)
-    )
+    huge = replace(ANSWER, rows=(("good", 1 << 80, 1.0, 2.0),), deviations=((None, 1.0, 1.0, None),))
     assert huge.to_arrow()["n"].to_pylist() == [float(1 << 80)]
+    assert huge.to_pandas()["n"].tolist() == [1 << 80]
     assert Answer.from_json(huge.to_json()) == huge
 
 

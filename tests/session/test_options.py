@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import discreet as dp
-from discreet import _require, mechanisms
+from discreet import _registry, _require, mechanisms
 from discreet._require import did_you_mean
 from discreet.accounting import ApproximateDP
 from discreet.curator import Curator, Policy
@@ -253,6 +253,60 @@ def test_a_notebook_shows_answers_previews_sessions_and_budgets():
     assert "epsilon=4" in people.budget._repr_html_()
 
 
+def test_a_budget_prints_limit_spent_and_left_of_epsilon_and_delta():
+    people = opened(analysts={"ann": dp.Budget(rho=0.5, delta=1e-7), "bob": None})
+    assert str(people.budget).splitlines() == [
+        "dataset  limit  spent  left",
+        "epsilon  4      0      4",
+        "delta    1e-06  0      5e-07",
+        "(of delta, 5e-07 is kept for adding up many small prices)",
+    ]
+    people.sql(COUNT, epsilon=1, delta=1e-7, noise="gaussian")
+    budget = people.budget
+    assert isinstance(people.spent + people.remaining, float)
+    spent, left = (f"{x:.6g}" for x in (people.spent, people.remaining))
+    assert str(budget).splitlines()[1].split() == ["epsilon", "4", spent, left]
+    assert str(budget).splitlines()[2].split() == ["delta", "1e-06", "1e-07", "4e-07"]
+    people.as_analyst("ann").sql(COUNT, rho=0.1)
+    assert str(people.as_analyst("bob").budget) == str(budget)
+    assert str(people.as_analyst("ann").budget).splitlines() == [
+        "ann    limit  spent  left",
+        "rho    0.5    0.1    0.4",
+        "delta  1e-07  0      1e-07",
+    ]
+    assert "epsilon  4" in budget._repr_html_()
+    # at the time of printing
+    people.sql(COUNT, epsilon=0.5)
+    assert str(budget).splitlines()[1].split()[2] == f"{people.spent:.6g}" != spent
+
+
+def test_the_budget_of_a_session_is_a_budget_like_any_other():
+    people = opened()
+    budget, plain = people.budget, dp.Budget(epsilon=4, delta=1e-6)
+    assert budget == plain
+    assert hash(budget) == hash(plain)
+    assert repr(budget) == repr(plain) == str(plain) == "Budget(epsilon=4, delta=1e-06)"
+    assert _registry.to_json(budget) == _registry.to_json(plain)
+    for other in (copy.copy(budget), pickle.loads(pickle.dumps(budget)), replace(budget)):
+        assert str(other) == repr(plain)
+    assert opened(budget=budget).budget == plain
+
+
+def test_a_budget_per_period_prints_each_account():
+    total = dp.Budget(epsilon=3, delta=1e-7)
+    per = dp.Period(column="ward", total=total)
+    people = opened(budget=dp.Budget(epsilon=1, delta=1e-8, per=per), analysts={})
+    people.during("East").sql(COUNT, epsilon=0.25)
+    tables = [table.splitlines() for table in str(people.budget).split("\n\n")]
+    names = ["period East", "any other period", "all periods together"]
+    assert [table[0].removesuffix("limit  spent  left").strip() for table in tables] == names
+    amounts = [["1", "0.25", "0.75"], ["1", "0", "1"], ["3", "0.25", "2.75"]]
+    assert [table[1].split()[1:] for table in tables] == amounts
+    assert [table[2].split()[1:] for table in tables] == [["1e-08", "0", "5e-09"]] * 2 + [
+        ["1e-07", "0", "5e-08"]
+    ]
+
+
 def test_what_others_wrote_is_escaped_in_a_notebook():
     schema = {"age": dp.Bounds(0, 100), "ward": dp.Categories(["<script>", "b"])}
     people = dp.open(
@@ -274,9 +328,9 @@ def test_one_number_is_a_float_and_a_frame_has_its_intervals():
     people = opened()
     answer = people.sql(COUNT, epsilon=1)
     assert float(answer) == answer.value
-    frame = answer.to_pandas(intervals=0.95)
-    assert list(frame.columns) == ["n", "n_lower", "n_upper"]
-    assert frame["n_lower"][0] < answer.value < frame["n_upper"][0]
+    frame = answer.to_pandas()
+    assert list(frame.columns) == ["n", "n_low", "n_high"]
+    assert frame["n_low"][0] < answer.value < frame["n_high"][0]
     assert isinstance(frame, pandas.DataFrame)
     table = people.sql("SELECT ward, COUNT(*) AS n FROM people GROUP BY ward", epsilon=0.1)
     with pytest.raises(dp.InvalidInput):
@@ -284,7 +338,7 @@ def test_one_number_is_a_float_and_a_frame_has_its_intervals():
 
 
 def test_an_average_without_a_value_has_columns_of_intervals():
-    """Whether a frame had `a_lower` hung on the noise."""
+    """Whether a frame had `a_low` hung on the noise."""
     pytest.importorskip("pandas")
     people = dp.open(
         {"x": [1.0, 2.0]}, schema={"x": dp.Bounds(0.0, 9.0)}, unit=dp.rows(), table="p",
@@ -292,7 +346,7 @@ def test_an_average_without_a_value_has_columns_of_intervals():
     )  # fmt: skip
     for _ in range(60):
         answer = people.sql("SELECT AVG(x) AS a FROM p", epsilon=0.01, fresh=True)
-        assert list(answer.to_pandas(intervals=0.95).columns) == ["a", "a_lower", "a_upper"]
+        assert list(answer.to_pandas().columns) == ["a", "a_low", "a_high"]
 
 
 def test_an_answer_draws_itself():

@@ -192,7 +192,7 @@ def test_a_dummy_table_knows_the_schema_only():
 
 def test_the_answer_goes_to_pandas_arrow_and_json():
     answer = opened().sql(COUNT, epsilon=1)
-    assert list(answer.to_pandas().columns) == ["ward", "n"]
+    assert list(answer.to_pandas().columns) == ["ward", "n", "n_low", "n_high"]
     assert answer.to_arrow().column_names == ["ward", "n"]
     assert json.loads(answer.to_json())["rows"][0][0] == "a"
     assert set(answer.interval(0.9)) == {"n"}

@@ -17,6 +17,7 @@ from discreet import query
 from discreet._errors import InvalidInput
 from discreet.app.client import ServerError
 from discreet.app.remote import RemoteStream
+from discreet.app.web.pages import _csv
 
 from .running import COUNT, Server, free_port
 
@@ -46,6 +47,17 @@ def test_a_preview_and_an_answer_are_those_of_a_local_session(people):
     again = people.spent
     assert people.sql(COUNT, epsilon=0.125) == answer, "the same question again is the stored answer"
     assert people.spent == again
+
+
+def test_a_budget_prints_what_is_spent_and_left(people):
+    budget = people.budget
+    lines = [line.split() for line in str(budget).splitlines()]
+    assert lines[0][1:] == ["limit", "spent", "left"]
+    amounts = (budget.epsilon, people.spent, people.remaining)
+    assert lines[1] == ["epsilon", *(f"{amount:.6g}" for amount in amounts)]
+    assert lines[2] == ["delta", f"{budget.delta:.6g}", "-", "-"]
+    assert str(budget).endswith("(the server does not say how much of delta is spent)")
+    assert repr(budget).startswith("Budget(epsilon=")
 
 
 def test_exact_numbers_stay_exact(people):
@@ -238,3 +250,12 @@ def test_a_dataset_is_one_segment_of_the_address_and_a_request_is_json():
         with pytest.raises(dp.InvalidInput):
             refuse()
     assert len(asked) == 1
+
+
+def test_a_download_names_the_ends_of_intervals_lower_and_upper(people):
+    """Scripts read these files: frames in Python have `n_low` and `n_high`."""
+    answer = people.sql("SELECT sex, COUNT(*) AS n FROM health GROUP BY sex", epsilon=0.01)
+    lines = _csv(answer).splitlines()
+    assert lines[0] == "sex,n,n_lower,n_upper"
+    (low, high) = answer.interval()["n"][0]
+    assert lines[1] == f"{answer['sex'][0]},{answer['n'][0]},{low},{high}"

@@ -21,6 +21,8 @@ from .._require import NearestNames
 from .._round import LowerAmount, UpperAmount
 from ..accounting.filters import FilterPreview as Cost
 from ..curator import Budget, values
+from ..curator.accounts import legible
+from ..curator.policy import spending_table
 from ..mechanisms.protocols import Release
 from ..query import Answer
 from ..query.preview import Preview as QuestionPreview
@@ -194,6 +196,21 @@ def page_of(facts: Mapping[str, Any], name: str, first: int) -> list[dict[str, A
     return lines
 
 
+@reads_reply
+def _spending_text(accounts: list[dict[str, Any]], budget: Budget) -> str:
+    """Return what is spent and left on each account of a budget. Replies do not say what is spent of
+    delta."""
+    total = None if budget.per is None else budget.per.limit
+    tables = []
+    for n, account in enumerate(accounts, 1):
+        limit, used = number_of(account["limit"]), number_of(account["used"])
+        # The account of all periods together comes last.
+        delta = total.delta if total is not None and n == len(accounts) else budget.delta
+        spent = (str(account["unit"]), limit, UpperAmount(used), legible(limit - used, limit))
+        tables.append(spending_table(str(account["of"]), [spent, ("delta", delta, None, None)]))
+    return "\n\n".join([*tables, "(the server does not say how much of delta is spent)"])
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteReader(NearestNames):
     """Reads one dataset on a server as the token's holder sees it; nothing here costs or changes anything.
@@ -238,9 +255,12 @@ class RemoteReader(NearestNames):
 
     @property
     def budget(self) -> Budget:
-        """The budget that limits the token's holder: their own, or that of the dataset."""
-        budget: Budget = from_description(self.call("GET", "/budget")["budget"])
-        return budget
+        """The budget that limits the token's holder: their own, or that of the dataset. Printed, it shows
+        what was spent and left when it was fetched, of epsilon or rho; of delta only the limit."""
+        facts = self.call("GET", "/budget")
+        budget: Budget = from_description(facts["budget"])
+        text = _spending_text(facts["accounts"], budget)
+        return budget.showing(lambda: text)
 
     @property
     def spent(self) -> float:

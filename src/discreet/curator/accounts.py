@@ -40,7 +40,7 @@ from ..accounting.filters import BudgetFilter, FilterPreview
 from ..accounting.lanes import Capped, Item, Spent
 from ..accounting.normal import normal
 from .ledger import Entry, Ledger, Writer, canonical
-from .policy import Budget
+from .policy import Budget, spending_table
 
 # The kind of entry that charges the dataset, and the analyst who asked.
 SPENDING = "charge"
@@ -154,7 +154,23 @@ class Account:
         that releases whose prices add up to exactly the budget are admitted; without rounding down, that
         margin would be shown as budget that is left.
         """
-        return _legible(float(self.rule.total) - self.used, float(self.rule.total))
+        return legible(float(self.rule.total) - self.used, float(self.rule.total))
+
+    def text(self) -> str:
+        """Return what is spent and left, of epsilon or rho and of delta, as a table.
+
+        Spent of delta are the own deltas. The part of the budget's delta that its Rényi lanes have is not
+        left for them: a note says how much that is.
+        """
+        delta, own_limit = self.rule._delta(), float(self.rule.delta_limit)
+        spent = _round.UpperAmount(_round.up(self.spent.delta))
+        kept = legible(delta - own_limit, delta)
+        amounts = (
+            (self.rule.unit, float(self.rule.total), self.used, self.left),
+            ("delta", delta, spent, legible(own_limit - spent, own_limit)),
+        )
+        note = f"of delta, {float(kept):.6g} is kept for adding up many small prices" if kept else ""
+        return spending_table(self.of, amounts, note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,12 +495,12 @@ def _choice(
     return Account(account.of, rule, rule.start()), item
 
 
-def _legible(left: float, total: float) -> float:
+def legible(left: float, total: float) -> float:
     """Return `left`, rounded down to ten significant digits; 0 where it is below a billionth of the total.
 
     Ten digits and the billionth are chosen for reading: both are coarser than a filter's rounding margin.
 
-    >>> _legible(1.500000000001819, 2.0), _legible(9.093e-13, 1.0), _legible(0.3999999999999, 1.0)
+    >>> legible(1.500000000001819, 2.0), legible(9.093e-13, 1.0), legible(0.3999999999999, 1.0)
     (1.5, 0.0, 0.3999999999)
     """
     if not left > total * 1e-9:

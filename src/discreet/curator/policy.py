@@ -16,8 +16,8 @@ import html
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import MAXYEAR, date, timedelta
 from typing import Any
 
@@ -26,6 +26,7 @@ from .._errors import InvalidInput, NotPrivate, Unsupported
 from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Dates, Neighbors, Public
 from .._registry import described
 from .._require import Real
+from .._text import visible
 from ..accounting.filters import BudgetFilter, Filter, ZCDPFilter
 from ..tables import Source
 from ..tables.fit import Part, Within, within
@@ -222,13 +223,22 @@ def _days(every: str, parts: list[int]) -> tuple[date, date]:
     return date(year, first + 1, 1), date(year + end // 12, end % 12 + 1, 1)
 
 
+class _Shown:
+    """Gives a budget room for how a session shows it. That is no part of the budget: two budgets are equal
+    without it, and it is neither stored nor sent."""
+
+    __slots__ = ("_spending",)
+    _spending: Callable[[], str]
+
+
 @described("curator.Budget")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(_Shown):
     """States the most that may ever be spent: epsilon (with delta for approximate DP), or rho of
     zero-concentrated DP (zCDP).
 
-    With `per`, each period of a table that grows has this budget for itself: see `Period`.
+    With `per`, each period of a table that grows has this budget for itself: see `Period`. The budget of a
+    session, printed, is a table of what is spent and left of it at that time.
 
     >>> Budget(epsilon=3, delta=1e-6)
     Budget(epsilon=3, delta=1e-06)
@@ -264,14 +274,44 @@ class Budget:
         holds even if questions depend on earlier answers."""
         return _filter(self.epsilon, self.rho, self.delta, neighbors)
 
+    def showing(self, spending: Callable[[], str]) -> Budget:
+        """Return an equal budget that is printed as what `spending` returns at that time."""
+        shown = replace(self)
+        object.__setattr__(shown, "_spending", spending)
+        return shown
+
     def _repr_html_(self) -> str:
-        return f"<code>{html.escape(repr(self))}</code>"
+        table = f"<pre>{html.escape(str(self))}</pre>" if hasattr(self, "_spending") else ""
+        return f"<code>{html.escape(repr(self))}</code>{table}"
+
+    def __str__(self) -> str:
+        return self._spending() if hasattr(self, "_spending") else repr(self)
 
     def __repr__(self) -> str:
         main = f"epsilon={self.epsilon}" if self.rho is None else f"rho={self.rho}"
         more = [f"delta={self.delta:g}"] if self.delta else []
         more += [f"per={self.per!r}"] if self.per is not None else []
         return f"Budget({', '.join([main, *more])})"
+
+
+Amounts = tuple[str, float | None, float | None, float | None]
+
+
+def spending_table(of: str, amounts: Iterable[Amounts], note: str = "") -> str:
+    """Return a table of the limit, the spent and the left amounts of one account, whose name is `of`; below
+    it, in parentheses, the note, if there is one. An amount that is not known is None.
+
+    >>> print(spending_table("ann", [("epsilon", 3, 0.5, 2.5), ("delta", 1e-6, None, None)]))
+    ann      limit  spent  left
+    epsilon  3      0.5    2.5
+    delta    1e-06  -      -
+    """
+    rows = [[visible(of), "limit", "spent", "left"]]
+    for unit, *numbers in amounts:
+        rows.append([visible(unit), *("-" if number is None else f"{number:.6g}" for number in numbers)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join([*lines, f"({note})"] if note else lines)
 
 
 # Cached, because a filter chooses its Rényi orders from the budget, which takes milliseconds, and every

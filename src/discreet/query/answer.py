@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections import namedtuple
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -461,6 +462,12 @@ class Answer(_require.NearestNames):
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the rows, as named tuples: `for row in answer: row.n`. A column whose name
+        is no name in Python is called after its position, such as `_0`."""
+        row_type = namedtuple("Row", self.columns, rename=True)  # type: ignore[misc]
+        return map(row_type._make, self.rows)
+
     def __getitem__(self, column: str) -> list[Any]:
         """Return the values of a column."""
         return [row[self._at(column)] for row in self.rows]
@@ -572,17 +579,60 @@ class Answer(_require.NearestNames):
 
         return pa.table({name: _array(self[name]) for name in self.columns})
 
-    def to_pandas(self, *, intervals: float | None = None) -> Any:
-        """Return a data frame; with `intervals=0.95`, each column n that has errors is followed by two
-        more, the ends of its 95% confidence intervals: `n_lower` and `n_upper`."""
+    def to_pandas(self, *, intervals: bool | float = True) -> Any:
+        """Return a data frame. Each column n that has errors is followed by the ends of its confidence
+        intervals, `n_low` and `n_high`, at 95% like the printed answer: `intervals=0.9` asks for 90%, and
+        `intervals=False` leaves them out. An end whose name is that of a column gets underscores appended.
+
+        Counts are integers; with missing values, of the type "Int64", which can hold them.
+        """
         try:
             import pandas as pd  # type: ignore[import-untyped, unused-ignore]
         except ImportError:
             raise MissingExtra("to_pandas needs pandas: pip install 'discreet[frames]'.") from None
-        return pd.DataFrame(self.to_dict() if intervals is None else self._with_intervals(intervals))
+        return pd.DataFrame(
+            {
+                name: pd.Series(values, dtype="Int64" if None in values else "int64") if whole else values
+                for name, values, whole in self._frame(intervals)
+            }
+        )
 
-    def _with_intervals(self, confidence: float) -> dict[str, list[Any]]:
-        """Return the columns, each that has errors followed by the lower and upper ends of its intervals."""
+    def _frame(self, intervals: bool | float) -> list[tuple[str, list[Any], bool]]:
+        """Return the name and the values of each column of a data frame, and whether they are integers."""
+        if intervals is False:
+            columns = self.to_dict()
+        else:
+            columns = self._with_intervals(0.95 if intervals is True else intervals, ("low", "high"))
+        whole = {name for i, name in enumerate(self.columns) if self._is_whole(i)}
+        return [
+            (
+                name,
+                [None if v is None else int(v) for v in values] if name in whole else values,
+                name in whole,
+            )
+            for name, values in columns.items()
+        ]
+
+    def _is_whole(self, i: int) -> bool:
+        """Return whether a column holds integers of 64 bits: counts, sums of integers, integer keys. Numbers
+        of `WorkloadQuery` are counts, but may have fractions, which are kept."""
+        values = [row[i] for row in self.rows if row[i] is not None]
+        if not all(_is_integral(value) for value in values):
+            return False
+        if values and all(isinstance(value, int) for value in values):
+            return True
+        noise, column = self.noises[i], self._interval_column(i)
+        if noise is not None:
+            return not values and noise[1].denominator == 1
+        if column is not None:
+            return isinstance(column, Range) and _is_count(column.formula)
+        return bool(self.combined) and any(row[i] is not None for row in self.deviations)
+
+    def _with_intervals(
+        self, confidence: float, suffixes: tuple[str, str] = ("lower", "upper")
+    ) -> dict[str, list[Any]]:
+        """Return the columns, each that has errors followed by the lower and upper ends of its intervals,
+        which are named after it with these suffixes."""
         intervals = self.interval(confidence)
         columns: dict[str, list[Any]] = {}
         for i, name in enumerate(self.columns):
@@ -591,7 +641,7 @@ class Answer(_require.NearestNames):
             # them must not fail by chance.
             nothing = None if self._interval_column(i) is None else [None] * len(self.rows)
             if (ends_of_rows := intervals.get(name, nothing)) is not None:
-                for side, suffix in enumerate(("lower", "upper")):
+                for side, suffix in enumerate(suffixes):
                     columns[_free(f"{name}_{suffix}", self.columns)] = [
                         None if ends is None else ends[side] for ends in ends_of_rows
                     ]
@@ -620,12 +670,22 @@ class Answer(_require.NearestNames):
 
         return answer_html(self)
 
-    def to_polars(self) -> Any:
+    def to_polars(self, *, intervals: bool | float = True) -> Any:
+        """Return a data frame of polars, with the columns of `to_pandas`."""
         try:
             import polars  # type: ignore[import-not-found, unused-ignore]
         except ImportError:
             raise MissingExtra("to_polars needs polars: pip install polars.") from None
-        return polars.from_arrow(self.to_arrow())
+        import pyarrow as pa
+
+        return polars.from_arrow(
+            pa.table(
+                {
+                    name: pa.array(values, pa.int64()) if whole else _array(values)
+                    for name, values, whole in self._frame(intervals)
+                }
+            )
+        )
 
     def to_json(self) -> str:
         """Return the complete answer as JSON text; `Answer.from_json` is its exact inverse."""
@@ -714,6 +774,12 @@ def shown_cell(value: Value, error: float | None, *, exact: bool = False) -> str
 def _free(name: str, names: Sequence[str]) -> str:
     """Return `name`, with underscores appended until no column has it."""
     return name if name not in names else _free(f"{name}_", names)
+
+
+def _is_integral(value: Any) -> bool:
+    """Return whether a value is a whole number of 64 bits, as an integer or as a float."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) < 2**63 and float(value).is_integer()
 
 
 def _array(values: list[Any]) -> Any:

@@ -173,9 +173,11 @@ class SessionBase(NearestNames):
 
     @property
     def budget(self) -> Budget:
-        """The budget of the caller: the analyst's own if they have one, else the dataset's."""
+        """The budget of the caller: the analyst's own if they have one, else the dataset's. Printed, it shows
+        limit, spent and left of epsilon (or rho) and delta, for each of `accounts`."""
         policy = self.curator.policy
-        return policy.of(self.analyst) or policy.budget
+        budget = policy.of(self.analyst) or policy.budget
+        return budget.showing(lambda: "\n\n".join(account.text() for account in self.accounts))
 
     @property
     def spent(self) -> float:

@@ -115,7 +115,8 @@ def init(
             "looked", {"what": "discreet init --look", "columns": [name for name, _ in session.public.schema]}
         )
     text = (
-        f"opened {session.ledger.path} with {session.budget}. Its key is beside it: keep that from analysts."
+        f"opened {session.ledger.path} with {session.budget!r}. Its key is beside it: keep that from "
+        f"analysts."
     )
     _print_result(as_json, text, ledger=str(session.ledger.path), anchor=str(session.ledger.anchor))
 
