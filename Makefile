@@ -1,7 +1,9 @@
 # Every target sets up .venv by itself and re-installs only when pyproject.toml or constraints.txt changed.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+# where a virtual environment keeps its programs
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(SCRIPTS)
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
@@ -10,7 +12,7 @@ test smoke test-fast test-all test-transformers: export OMP_NUM_THREADS = 1
 # Tests start hundreds of Python processes; each would compile the whole package again where nothing is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test smoke test-fast test-all test-transformers test-newest lint format bench docs peers clean
+.PHONY: demo test smoke test-fast test-all test-transformers test-newest lint format bench docs wheel docker peers clean
 
 demo: $(STAMP)
 	$(BIN)/discreet demo
@@ -74,6 +76,15 @@ bench: $(STAMP) .venv-peers/.installed .venv-tmlt/.installed
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.build
+
+# Built into dist/, then installed and asked on every Python that is promised and is there.
+wheel: $(STAMP)
+	$(BIN)/python -m hatchling build -t wheel -d dist
+	$(BIN)/python -m pytest tests/ground/test_wheel.py
+
+# The image of `discreet serve`; compose.yaml runs it behind Caddy (docs/server.md).
+docker:
+	docker build --tag discreet .
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -13,6 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from discreet import InvalidInput
+from discreet.app import web
 from discreet.app.web import api
 from discreet.app.web.bodies import DatasetBody
 from discreet.app.web.front_desk import FrontDesk
@@ -21,6 +22,12 @@ from discreet.app.web.server_store import Dataset, Person, Role, ServerStore
 from discreet.app.web.settings import Settings
 
 from .running import Server
+
+
+def test_every_name_that_the_package_lists_is_loaded_from_its_module():
+    """`discreet serve` takes them from the package at its first start."""
+    assert [getattr(web, name).__name__ for name in web.__all__] == web.__all__
+    assert (web.Role, web.ServerStore, web.Settings, web.build) == (Role, ServerStore, Settings, build)
 
 
 def run_apart(coroutine: Any) -> Any:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 # The module that defines each name.
-_MODULES = {"Role": "store", "ServerStore": "store", "Settings": "settings", "build": "server"}
+_MODULES = {"Role": "server_store", "ServerStore": "server_store", "Settings": "settings", "build": "server"}
 __all__ = ["Role", "ServerStore", "Settings", "build"]
 
 
