@@ -69,6 +69,30 @@ def test_tables_are_learnt_from_without_torch():
     assert out.strip() == "[]"
 
 
+def test_what_is_loaded_by_its_name_is_there():
+    """A module that is renamed is found by the names in strings, too: `discreet serve` once was not."""
+    from importlib import import_module
+
+    from discreet import _registry, learning, tabular
+    from discreet.app import cli, demo, web
+    from discreet.app.web import workers
+    from discreet.app.web.verbs import VERBS
+
+    for command in cli.COMMANDS:
+        assert cli.load(command) is not None
+    for package in (web, learning, tabular):
+        for name in package.__all__:
+            assert getattr(package, name) is not None
+    for verb in VERBS.values():
+        assert callable(getattr(verb.load(), verb.name))
+    for chapter in demo.CHAPTERS:
+        assert demo.chapter(chapter).TITLE
+    for modules in _registry.PACKAGES.values():
+        for module in modules:
+            import_module(f"discreet.{module}")
+    workers.load_packages()
+
+
 def test_an_unknown_name_is_an_attribute_error():
     import discreet
 

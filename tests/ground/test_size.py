@@ -19,8 +19,8 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_977
-MODULES = 327
+CODE_LINES = 69_980
+MODULES = 328
 PUBLIC_NAMES = 583
 
 SOURCE = Path(discreet.__file__).parent
