@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = (
     "torch",
     "sklearn",
@@ -91,6 +93,19 @@ def test_what_is_loaded_by_its_name_is_there():
         for module in modules:
             import_module(f"discreet.{module}")
     workers.load_packages()
+
+
+def test_names_that_are_loaded_late_are_listed_and_a_slip_is_answered():
+    import discreet as dp
+
+    for package, name in (
+        (dp.tabular, "LogisticRegression"),
+        (dp.query, "WorkloadQuery"),
+        (dp.learning, "Trainer"),
+    ):
+        assert name in dir(package)
+        with pytest.raises(AttributeError, match=name):
+            getattr(package, name[:-1])
 
 
 def test_an_unknown_name_is_an_attribute_error():

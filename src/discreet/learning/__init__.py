@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from .. import _require
 from .._errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def __getattr__(name: str) -> Any:
     """Return a public name, or a package of this one such as `learning.pate`; import its module first."""
     module_name = _MODULE_OF.get(name, name)
     if name.startswith("_") or find_spec(f"{__name__}.{module_name}") is None:
-        raise AttributeError(f"module 'discreet.learning' has no attribute {name!r}")
+        raise _require.no_attribute("module 'discreet.learning'", name, __all__)
     if find_spec("torch") is None:
         raise MissingExtra.of("learn", f"discreet.learning.{name} needs PyTorch") from None
     module = import_module(f"{__name__}.{module_name}")

@@ -17,6 +17,7 @@ anything is read or charged. A `source` is one of `discreet.tables`.
 
 from typing import TYPE_CHECKING, Any
 
+from .. import _require
 from .answer import Answer
 from .errors import QueryError
 from .mechanism import Query, ask
@@ -49,4 +50,8 @@ def __getattr__(name: str) -> Any:
         from .workload import WorkloadQuery
 
         return WorkloadQuery
-    raise AttributeError(f"module 'discreet.query' has no attribute {name!r}")
+    raise _require.no_attribute("module 'discreet.query'", name, __all__)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -589,7 +589,7 @@ class Answer(_require.NearestNames):
         try:
             import pandas as pd  # type: ignore[import-untyped, unused-ignore]
         except ImportError:
-            raise MissingExtra("to_pandas needs pandas: pip install 'discreet[frames]'.") from None
+            raise MissingExtra.of("frames", "to_pandas needs pandas") from None
         return pd.DataFrame(
             {
                 name: pd.Series(values, dtype="Int64" if None in values else "int64") if whole else values
@@ -675,7 +675,7 @@ class Answer(_require.NearestNames):
         try:
             import polars  # type: ignore[import-not-found, unused-ignore]
         except ImportError:
-            raise MissingExtra("to_polars needs polars: pip install polars.") from None
+            raise MissingExtra.of("frames", "to_polars needs polars") from None
         import pyarrow as pa
 
         return polars.from_arrow(

@@ -7,6 +7,7 @@ as `LogisticRegression` and `KMeans`, are imported when they are first used, bec
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .. import _require
 from .boosting import AdditiveBoosting, AdditiveModel
 from .clusters import Clusters, Lloyd
 from .erm import LinearERM
@@ -118,4 +119,8 @@ def __getattr__(name: str) -> Any:
     """Import an estimator when it is first used, because loading scikit-learn takes a while."""
     if name in _ESTIMATORS:
         return getattr(import_module(f"{__name__}.{_ESTIMATORS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _require.no_attribute(f"module {__name__!r}", name, __all__)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
