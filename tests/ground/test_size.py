@@ -19,7 +19,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_989
+CODE_LINES = 69_977
 MODULES = 328
 PUBLIC_NAMES = 583
 

@@ -36,9 +36,7 @@ import numpy as np
 
 from .. import _require, _round
 from .._errors import Unsupported
-from . import events as ce
 from . import events as ev
-from . import events as se
 from . import pure, rdp, shuffling
 from .conversion import gaussian_epsilon, least_epsilon, normal_tail, zcdp, zcdp_to_epsilon
 from .events import Event, refuse
@@ -344,7 +342,7 @@ def point(event: Event, delta: float) -> float:
     """Return an epsilon for which one part of a normal form (see `normal`) is (epsilon, delta)-DP: its pure
     epsilon where it has one. Shuffling has one too, but its epsilon at a positive delta is much smaller."""
     exact = pure.epsilon_of(event)
-    if exact is not None and not isinstance(event, se.Shuffled):
+    if exact is not None and not isinstance(event, ev.Shuffled):
         return exact
     if delta <= 0:
         return math.inf if exact is None else exact
@@ -395,7 +393,7 @@ def _rdp_point(event: Event, delta: float) -> float:
     return rdp.epsilon(event, delta)
 
 
-def _allocation_point(event: se.RandomAllocation, delta: float) -> float:
+def _allocation_point(event: ev.RandomAllocation, delta: float) -> float:
     """Return the epsilon of a random allocation: by the curve of `allocation` where its grid is not too large
     and it is below the Rényi bound, else by the Rényi bound."""
     fallback = rdp.epsilon(event, delta)
@@ -417,7 +415,7 @@ def _allocation_point(event: se.RandomAllocation, delta: float) -> float:
     return high
 
 
-def _shuffled_point(event: se.Shuffled, delta: float) -> float:
+def _shuffled_point(event: ev.Shuffled, delta: float) -> float:
     return shuffling.epsilon(float(event.epsilon), event.reports, delta)
 
 
@@ -430,14 +428,14 @@ _POINTS: dict[type[Event], Callable[[Any, float], float]] = {
     ev.VectorDiscreteGaussian: _zcdp_point,
     ev.ZCDP: _zcdp_point,
     ev.PoissonSampled: _sampled_point,
-    se.SampledWithoutReplacement: _sampled_point,
+    ev.SampledWithoutReplacement: _sampled_point,
     ev.Group: _group_point,
     # Feldman, McMillan & Talwar 2021, arXiv:2012.12803
-    se.Shuffled: _shuffled_point,
+    ev.Shuffled: _shuffled_point,
     # Feldman & Shenfeld 2025, arXiv:2502.08202
-    se.RandomAllocation: _allocation_point,
-    ce.RDPPoint: _rdp_point,
-    ce.RepeatAndSelect: _rdp_point,
+    ev.RandomAllocation: _allocation_point,
+    ev.RDPPoint: _rdp_point,
+    ev.RepeatAndSelect: _rdp_point,
 }
 
 
@@ -448,7 +446,7 @@ def _pairs(form: Normal, delta: float) -> Pairs:
     is much smaller with a delta.
     """
     sharing = sum(
-        n for part, n in form.parts.items() if pure.epsilon_of(part) is None or isinstance(part, se.Shuffled)
+        n for part, n in form.parts.items() if pure.epsilon_of(part) is None or isinstance(part, ev.Shuffled)
     )
     share = delta / sharing * (1 - 1e-14) if sharing else 0.0
     return [(point(part, share), n) for part, n in form.parts.items()]
@@ -523,7 +521,7 @@ def _with_shares(event: Event, delta: float, compose: Callable[[Pairs, float], f
         if single:
             return basic_epsilon
         # Parts with a pure epsilon need no share: the composition theorem gets all of the delta.
-        if _is_pure(form) and not any(isinstance(part, se.Shuffled) for part in form.parts):
+        if _is_pure(form) and not any(isinstance(part, ev.Shuffled) for part in form.parts):
             return min(basic_epsilon, compose(_pairs(form, 0.0), remaining_delta))
         shared = [
             compose(_pairs(form, remaining_delta * share), remaining_delta * (1 - share) * (1 - 1e-14))

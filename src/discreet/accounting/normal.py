@@ -23,9 +23,7 @@ from typing import Any
 
 from .. import _require, _round
 from .._public import ADD_REMOVE, ZERO_OUT, Neighbors, require_relation
-from . import events as ce
 from . import events as ev
-from . import events as se
 from . import pure
 from .events import Event
 
@@ -80,7 +78,7 @@ def normal(event: Event) -> Normal:
     The last results are cached, because several accountants often ask for the same event. So callers must not
     change `parts` of the result.
 
-    >>> normal(ce.Thresholded(event=ev.PureDP(epsilon=1), delta=1e-9).repeated(2)).delta
+    >>> normal(ev.Thresholded(event=ev.PureDP(epsilon=1), delta=1e-9).repeated(2)).delta
     2e-09
     """
     parts: dict[Event, int] = {}
@@ -143,14 +141,14 @@ def _own_delta(bare: Callable[[Any], Event]) -> Callable[[Any], _Rewriting]:
     return rewrite
 
 
-def _noisy_max(e: ce.NoisyMax) -> _Rewriting:
+def _noisy_max(e: ev.NoisyMax) -> _Rewriting:
     """Reduce report noisy max: with Gumbel noise it is the exponential mechanism."""
     if e.noise == "gumbel":
         return _equal_price(ev.ExponentialMechanism(epsilon=e.epsilon, neighbors=e.neighbors))
     return _equal_price(ev.PureDP(epsilon=e.epsilon, neighbors=e.neighbors))
 
 
-def _sparse_vector(e: ce.SparseVector) -> _Rewriting:
+def _sparse_vector(e: ev.SparseVector) -> _Rewriting:
     """Reduce sparse vector to pure DP with the epsilons of threshold and queries together."""
     total = _require.exact(e.threshold_epsilon, "epsilon") + _require.exact(e.query_epsilon, "epsilon")
     return _equal_price(ev.PureDP(epsilon=total, neighbors=e.neighbors))
@@ -211,7 +209,7 @@ def _one_gaussian(form: Normal) -> Event | None:
     return ev.Gaussian(noise_multiplier=variance**0.5 * (1 - 4e-16), neighbors=form.neighbors)
 
 
-def _without_replacement(e: se.SampledWithoutReplacement) -> _Rewriting:
+def _without_replacement(e: ev.SampledWithoutReplacement) -> _Rewriting:
     """Reduce an event on a sample of fixed size without replacement."""
     if e.sample == e.size:
         return _equal_price(e.event)
@@ -232,7 +230,7 @@ def _without_replacement(e: se.SampledWithoutReplacement) -> _Rewriting:
     return bare, e.rate * Fraction(inner.delta), _ZERO
 
 
-def _split_truncated(e: se.TruncatedPoisson) -> _Rewriting:
+def _split_truncated(e: ev.TruncatedPoisson) -> _Rewriting:
     """Reduce a truncated Poisson sample to a Poisson sample; their distance is at most the probability that
     the sample is larger than the limit."""
     return ev.PoissonSampled(event=e.event, rate=e.rate), _ZERO, Fraction(overflow(e.size, e.rate, e.limit))
@@ -253,13 +251,13 @@ def overflow(size: int, rate: Any, limit: int) -> float:
     return min(1.0, tail * (1 + 1e-9 + size * 2.0**-50) + 5e-324)
 
 
-def _allocation(e: se.RandomAllocation) -> _Rewriting:
+def _allocation(e: ev.RandomAllocation) -> _Rewriting:
     """Reduce random allocation: to several passes where a unit takes part in several steps, and to the event
     itself where there is only one step."""
     if is_noiseless(e.event):
         return _equal_price(ev.NonPrivate(neighbors=e.neighbors))
     if e.selected > 1:
-        return _equal_price(se.one_block(e).repeated(e.selected))
+        return _equal_price(ev.one_block(e).repeated(e.selected))
     return _equal_price(e.event) if e.steps == 1 else _equal_price(e)
 
 
@@ -272,7 +270,7 @@ def _group(e: ev.Group) -> _Rewriting:
     if len(inner) > 1 or next(iter(inner)) != e.event:
         grouped = [ev.Group(event=part, size=e.size).repeated(n) for part, n in inner.items()]
         return _equal_price(ev.compose(grouped))
-    if isinstance(e.event, se.RandomAllocation) and 1 < e.event.selected < e.event.steps:
+    if isinstance(e.event, ev.RandomAllocation) and 1 < e.event.selected < e.event.steps:
         # `_allocation` rewrites it to a composition, one pass per block of steps, for given blocks of one
         # unit (`events.one_block`). The units of a group have different blocks, so a group is not
         # rewritten, and only bounds for the whole event hold. With selected = steps nothing is drawn.
@@ -375,14 +373,14 @@ def _approximate_group(e: ev.ApproximateDP, size: int) -> Event:
 _REWRITINGS: dict[type[Event], Callable[[Any], _Rewriting]] = {
     ev.ApproximateDP: _own_delta(lambda e: ev.PureDP(epsilon=e.epsilon, neighbors=e.neighbors)),
     ev.ZCDP: _own_delta(lambda e: ev.ZCDP(rho=e.rho, neighbors=e.neighbors)),
-    ce.Thresholded: _own_delta(lambda e: e.event),
-    ce.NoisyMax: _noisy_max,
-    ce.SparseVector: _sparse_vector,
-    ce.GNMax: lambda e: _equal_price(e.equivalent),
-    se.CorrelatedGaussian: lambda e: _equal_price(e.equivalent),
-    se.RandomAllocation: _allocation,
-    se.TruncatedPoisson: _split_truncated,
-    se.SampledWithoutReplacement: _without_replacement,
+    ev.Thresholded: _own_delta(lambda e: e.event),
+    ev.NoisyMax: _noisy_max,
+    ev.SparseVector: _sparse_vector,
+    ev.GNMax: lambda e: _equal_price(e.equivalent),
+    ev.CorrelatedGaussian: lambda e: _equal_price(e.equivalent),
+    ev.RandomAllocation: _allocation,
+    ev.TruncatedPoisson: _split_truncated,
+    ev.SampledWithoutReplacement: _without_replacement,
     ev.PoissonSampled: _poisson,
     ev.Group: _group,
 }

@@ -9,9 +9,7 @@ from typing import Any
 
 from .. import _require, _round
 from .._public import ADD_REMOVE, ZERO_OUT, require_relation
-from . import events as ce
 from . import events as ev
-from . import events as se
 from .events import Event
 
 
@@ -68,13 +66,13 @@ def _of_group(e: ev.Group) -> float:
     )
 
 
-def _of_selected(e: ce.RepeatAndSelect) -> float:
+def _of_selected(e: ev.RepeatAndSelect) -> float:
     """Return (2 + shape) epsilon, Papernot & Steinke 2022, arXiv:2110.03620, Theorem 2 with both of its
     orders infinite; with Poisson trials there is no pure epsilon."""
     inner_epsilon = epsilon_of(e.event)
     if (
         inner_epsilon is None
-        or not isinstance(e.trials, ce.NegativeBinomialTrials)
+        or not isinstance(e.trials, ev.NegativeBinomialTrials)
         or math.isinf(inner_epsilon)
     ):
         return math.inf
@@ -94,17 +92,17 @@ _RULES: dict[type[Event], Callable[[Any], float]] = {
     ev.ExponentialMechanism: lambda e: _round.up(e.epsilon),
     ev.PureDP: lambda e: _round.up(e.epsilon),
     # Dwork & Roth 2014, Claim 3.9
-    ce.NoisyMax: lambda e: _round.up(e.epsilon),
+    ev.NoisyMax: lambda e: _round.up(e.epsilon),
     # Lyu, Su & Li 2017, their Algorithm 7
-    ce.SparseVector: lambda e: _round.up(
+    ev.SparseVector: lambda e: _round.up(
         _require.exact(e.threshold_epsilon, "epsilon") + _require.exact(e.query_epsilon, "epsilon")
     ),
     # post-processing of the sender's own report
-    se.Shuffled: lambda e: _round.up(e.epsilon),
+    ev.Shuffled: lambda e: _round.up(e.epsilon),
     ev.PoissonSampled: _of_poisson,
-    se.SampledWithoutReplacement: _of_sampled,
+    ev.SampledWithoutReplacement: _of_sampled,
     ev.Group: _of_group,
-    ce.RepeatAndSelect: _of_selected,
+    ev.RepeatAndSelect: _of_selected,
 }
 
 

@@ -37,9 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _require
-from . import events as ce
 from . import events as ev
-from . import events as se
 from . import pure, shuffling
 from .conversion import least_epsilon, minimum, rdp_to_delta, rdp_to_epsilon, rdp_to_epsilon_classic
 from .events import Event, refuse
@@ -569,7 +567,7 @@ def bounded_range(epsilon: float) -> Moment:
     return moment
 
 
-def point(e: ce.RDPPoint) -> Moment:
+def point(e: ev.RDPPoint) -> Moment:
     """Return the moments of a mechanism whose divergence is known at one order only. Divergences do not fall
     with the order, so its value holds at lower orders too; at higher ones nothing is known."""
     order0, value = float(e.order), float(e.epsilon)
@@ -594,12 +592,12 @@ def group(e: ev.Group) -> Moment:
     return moment
 
 
-def repeat_and_select(e: ce.RepeatAndSelect) -> Moment:
+def repeat_and_select(e: ev.RepeatAndSelect) -> Moment:
     """Return the moments of the best of a random number of trials, from the moments of one of them."""
     return of_trials(moments(e.event), e.trials)
 
 
-def of_trials(inner: Moment, trials: ce.Trials) -> Moment:
+def of_trials(inner: Moment, trials: ev.Trials) -> Moment:
     """Return the moments of the best of a random number of runs with distribution `trials`; `inner` are the
     moments of one run.
 
@@ -609,9 +607,9 @@ def of_trials(inner: Moment, trials: ce.Trials) -> Moment:
                always a trial, so the outputs are all outcomes) and Theorem 6 (Poisson, see
                `_poisson_trials`).
     """
-    if isinstance(trials, ce.PoissonTrials):
+    if isinstance(trials, ev.PoissonTrials):
         return _poisson_trials(inner, float(trials.mean))
-    assert isinstance(trials, ce.NegativeBinomialTrials)
+    assert isinstance(trials, ev.NegativeBinomialTrials)
     shape, gamma = float(trials.shape), float(trials.gamma)
     log_mean = _log_mean(shape, gamma)
 
@@ -752,13 +750,13 @@ RULES: dict[type[Event], Callable[[Any], Moment]] = {
     ev.ExponentialMechanism: lambda e: bounded_range(float(e.epsilon)),
     # Bun & Steinke 2016, Definition 1.1
     ev.ZCDP: lambda e: gaussian(2 * float(e.rho)),
-    ce.RDPPoint: point,
+    ev.RDPPoint: point,
     ev.PoissonSampled: _sampled_poisson,
-    se.SampledWithoutReplacement: _sampled_without_replacement,
-    se.RandomAllocation: lambda e: allocation(e.steps, float(e.event.noise_multiplier)),
-    se.Shuffled: _shuffled_moment,
+    ev.SampledWithoutReplacement: _sampled_without_replacement,
+    ev.RandomAllocation: lambda e: allocation(e.steps, float(e.event.noise_multiplier)),
+    ev.Shuffled: _shuffled_moment,
     ev.Group: group,
-    ce.RepeatAndSelect: repeat_and_select,
+    ev.RepeatAndSelect: repeat_and_select,
 }
 
 

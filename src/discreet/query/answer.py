@@ -428,7 +428,7 @@ class Answer(_require.NearestNames):
     of it stands for; these intervals are exact. `means`: for averages. `ranges`: for variances, standard
     deviations and expressions. The intervals of `means` and `ranges` hold for tables of every size. A column
     with none of them (a number of `WorkloadQuery`) is a linear combination of draws of the noises `combined`,
-    and has intervals from its deviations (`noise_tails.laplace_width`).
+    and has intervals from its deviations (`mechanisms.noise.laplace_width`).
 
     `sql` and `plan`: the query, and how it was answered, in words. `notes`: errors that the intervals do not
     cover, in words.

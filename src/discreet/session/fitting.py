@@ -10,7 +10,7 @@ Builds the mechanism of `Session.teach` (PATE), behind the `Labeller` that it re
 and chooses the aggregator's noise, the columns that teachers read and the stored size of a teacher.
 
 A labeller is resumed by building its mechanism again from the same options. All of its parameters must be
-those of its start (`curator.questions.parameters_of`): a labeller that was started with the defaults of this
+those of its start (`curator.identities.parameters_of`): a labeller that was started with the defaults of this
 module cannot be resumed after they change.
 """
 

@@ -22,9 +22,7 @@ from typing import Any, NamedTuple
 from ... import _require, _round
 from ..._errors import DiscreetError
 from .. import composition, rdp, shuffling
-from .. import events as ce
 from .. import events as ev
-from .. import events as se
 from ..events import Event, refuse
 from ..normal import Normal, is_noiseless, normal
 from .lattice.convolution import joint
@@ -125,7 +123,7 @@ def _renyi(event: Event, tail: float) -> EventPairs:
 def _allocation(event: Event, tail: float) -> EventPairs:
     """Return the pair of a random allocation: at each epsilon the lower of its exact curve and its Rényi
     bound, or the Rényi bound alone where the grid of the exact curve would be too large."""
-    assert isinstance(event, se.RandomAllocation)
+    assert isinstance(event, ev.RandomAllocation)
     # The normal form of an allocation has one selected step only.
     assert isinstance(event.event, ev.Gaussian)
     moment, noise = rdp.of_parts({event: 1}), float(event.event.noise_multiplier)
@@ -141,7 +139,7 @@ def _allocation(event: Event, tail: float) -> EventPairs:
 
 
 def _shuffled(event: Event, tail: float) -> EventPairs:
-    assert isinstance(event, se.Shuffled)
+    assert isinstance(event, ev.Shuffled)
     # `tail` is not used: losses are at most the local epsilon, and no tail is cut off
     atoms, infinite = _clones(_round.up(event.epsilon), event.reports)
     return EventPairs((atoms,), None, infinite)
@@ -252,7 +250,7 @@ def _fixed_size(event: Event, tail: float) -> EventPairs:
     from P if the replaced unit is in the sample with the first of its two values, and from Q otherwise, so
     that its pair is that of Poisson sampling when removing a unit.
     """
-    assert isinstance(event, se.SampledWithoutReplacement)
+    assert isinstance(event, ev.SampledWithoutReplacement)
     inner = _inner(event.event, event, tail)
     rate = _round.up(event.rate)
     if len(inner.upper) > 1:
@@ -295,16 +293,16 @@ RULES: dict[type[Event], Rule] = {
         "best order at each epsilon, convex minorant (Canonne, Kamath & Steinke 2020; Zhu, Dong & Wang 2022)",
     ),
     ev.PoissonSampled: Rule(_poisson, "mixture in either direction (Zhu, Dong & Wang 2022, Theorem 11)"),
-    se.SampledWithoutReplacement: Rule(
+    ev.SampledWithoutReplacement: Rule(
         _fixed_size, "mixture above 0, mirrored below (Balle, Barthe & Gaboardi 2018, Theorem 9)"
     ),
-    se.Shuffled: Rule(_shuffled, "curve of the clones (Feldman, McMillan & Talwar 2021)"),
-    se.RandomAllocation: Rule(
+    ev.Shuffled: Rule(_shuffled, "curve of the clones (Feldman, McMillan & Talwar 2021)"),
+    ev.RandomAllocation: Rule(
         _allocation,
         "exact curve of the pass in both directions (Feldman & Shenfeld 2025; Chua et al. 2024), as a pair",
     ),
-    ce.RDPPoint: Rule(_renyi, _RENYI),
-    ce.RepeatAndSelect: Rule(_renyi, _RENYI),
+    ev.RDPPoint: Rule(_renyi, _RENYI),
+    ev.RepeatAndSelect: Rule(_renyi, _RENYI),
     ev.Group: Rule(_renyi, _RENYI),
 }
 
@@ -359,13 +357,13 @@ def _rho(part: Any) -> Fraction:
 def _free(part: Event) -> bool:
     """Return whether a part has no privacy loss: it is no release, its sensitivity or epsilon is 0, or it
     samples such events. (The epsilon of an `RDPPoint` belongs to one order and proves nothing.)"""
-    if isinstance(part, ev.PoissonSampled | se.SampledWithoutReplacement):
+    if isinstance(part, ev.PoissonSampled | ev.SampledWithoutReplacement):
         form = normal(part.event)
         return not (form.delta or form.distance or merged(form))
     return (
         isinstance(part, ev.NoOp)
         or getattr(part, "sensitivity", 1) == 0
-        or (getattr(part, "epsilon", 1) == 0 and not isinstance(part, ce.RDPPoint))
+        or (getattr(part, "epsilon", 1) == 0 and not isinstance(part, ev.RDPPoint))
     )
 
 

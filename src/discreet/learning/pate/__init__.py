@@ -3,7 +3,7 @@ labeller releases noisy aggregates of their votes on public inputs, for a price;
 labels, and may be published.
 
 Papernot et al. 2017, arXiv:1610.05755, and 2018, arXiv:1802.08908; Bassily, Thakkar & Thakurta 2018,
-arXiv:1803.05101. Aggregators and their prices are in `discreet.mechanisms.votes` and `stable_votes`.
+arXiv:1803.05101. Aggregators and their prices are in `discreet.mechanisms.votes`.
 """
 
 from .labeller import CostQuestion, Labels, PrivateTeachers, PublicInputs

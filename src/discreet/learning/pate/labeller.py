@@ -179,7 +179,7 @@ class PrivateTeachers:
 
     def error(self, confidence: float = 0.95) -> int:
         """Return a lead in votes: where one class leads by this many, it is the answer with probability
-        `confidence`. With aggregators that either release the exact winner or refuse (`stable_votes`), the
+        `confidence`. With aggregators that either release the exact winner or refuse (`StableVotes`), the
         question is answered with this probability."""
         _require.open_probability(confidence=confidence)
         return int(self.aggregator.lead(confidence, self.classes))

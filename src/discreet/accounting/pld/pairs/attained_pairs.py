@@ -22,9 +22,7 @@ from scipy.special import gammaln, log_ndtr, ndtr
 
 from .... import _require, _round
 from ...._public import ADD_REMOVE, Neighbors
-from ... import events as ce
 from ... import events as ev
-from ... import events as se
 from ... import pure
 from ...events import Event
 from ...normal import normal, overflow
@@ -73,7 +71,7 @@ def _sampled(e: ev.PoissonSampled) -> Event:
     return ev.PoissonSampled(event=attained(e.event), rate=e.rate)
 
 
-def _fixed(e: se.SampledWithoutReplacement) -> Event:
+def _fixed(e: ev.SampledWithoutReplacement) -> Event:
     """Return a sample of the same size, of a mechanism that never fails where the event allows a failure.
 
     `..normal` would rewrite a sample of an event that may fail to `PureDP` with the epsilon of the sample,
@@ -82,12 +80,12 @@ def _fixed(e: se.SampledWithoutReplacement) -> Event:
     """
     inner = attained(e.event)
     form = normal(inner)
-    return se.SampledWithoutReplacement(
+    return ev.SampledWithoutReplacement(
         event=form.event if form.delta > 0 else inner, size=e.size, sample=e.sample
     )
 
 
-def _truncated(e: se.TruncatedPoisson) -> Event:
+def _truncated(e: ev.TruncatedPoisson) -> Event:
     """Return the mechanism for which all other units are zero: a Poisson sample at the probability that the
     unit is drawn and not dropped, which is at least rate * P(no overflow)."""
     kept = _require.exact(e.rate, "rate") * (1 - Fraction(overflow(e.size - 1, e.rate, e.limit - 1)))
@@ -138,7 +136,7 @@ def _vector(e: ev.VectorDiscreteGaussian) -> Event:
     return ev.compose([entry(first), entry(1).repeated(rest)])
 
 
-def _renyi_point(e: ce.RDPPoint) -> Event:
+def _renyi_point(e: ev.RDPPoint) -> Event:
     """Return Gaussian noise with order / (2 s²) = epsilon (Mironov 2017, arXiv:1702.07476, Prop. 7)."""
     if e.epsilon == 0:
         return ev.NoOp(neighbors=e.neighbors)
@@ -146,10 +144,10 @@ def _renyi_point(e: ce.RDPPoint) -> Event:
     return ev.Gaussian(noise_multiplier=noise, neighbors=e.neighbors)
 
 
-def _selected(e: ce.RepeatAndSelect) -> Event:
+def _selected(e: ev.RepeatAndSelect) -> Event:
     """Return one run: if all runs have the same score, the selected run is distributed as any run. With
     Poisson trials there may be no run at all, and nothing is claimed."""
-    if isinstance(e.trials, ce.NegativeBinomialTrials):
+    if isinstance(e.trials, ev.NegativeBinomialTrials):
         return attained(e.event)
     return ev.NoOp(neighbors=e.neighbors)
 
@@ -194,7 +192,7 @@ def two_candidates(epsilon: float, share: float) -> Atoms:
     )
 
 
-def _noisy_max(e: ce.NoisyMax) -> Event:
+def _noisy_max(e: ev.NoisyMax) -> Event:
     """Return report noisy max between two candidates whose scores differ by m, and move by one each in
     opposite directions: the first wins if the difference of the noises exceeds m - 1 (under P), m + 1 (Q).
 
@@ -218,7 +216,7 @@ def _noisy_max(e: ce.NoisyMax) -> Event:
     return Seen(pairs=tuple(coin(contest(m - 1), contest(m + 1)) for m in middles), neighbors=e.neighbors)
 
 
-def _votes(e: ce.GNMax) -> Event:
+def _votes(e: ev.GNMax) -> Event:
     """Return the comparison of the votes of two classes: changing one vote moves their difference by two, and
     the difference of their noises is N(0, 2 sigma²).
 
@@ -293,7 +291,7 @@ def both_ways(p: Array, q: Array, error: float | Array, relative: float = 0.0) -
     return direction(p, q), direction(q, p)
 
 
-def _allocation(e: se.RandomAllocation) -> Event:
+def _allocation(e: ev.RandomAllocation) -> Event:
     """Return the pairs of two statistics of the noisy steps when all other units are zero: the sum of their
     rounded likelihood ratios, and the largest step."""
     assert isinstance(e.event, ev.Gaussian)
@@ -350,7 +348,7 @@ def allocation_largest(steps: int, selected: int, noise: float) -> tuple[Atoms, 
     return both_ways(p, q, 64 * U * np.maximum(with_unit, without))
 
 
-def _shuffled(e: se.Shuffled) -> Event:
+def _shuffled(e: ev.Shuffled) -> Event:
     """Return randomized response, with three answers and with two; all other units have the value of the
     third answer, or of the second."""
     epsilon = _round.down(_require.exact(e.epsilon, "epsilon"))
@@ -417,17 +415,17 @@ def shuffled_thirds(epsilon: float, reports: int) -> Atoms:
 
 _RULES: dict[type[Event], Callable[[Any], Event]] = {
     ev.PoissonSampled: _sampled,
-    se.SampledWithoutReplacement: _fixed,
-    se.TruncatedPoisson: _truncated,
-    se.RandomAllocation: _allocation,
-    se.Shuffled: _shuffled,
+    ev.SampledWithoutReplacement: _fixed,
+    ev.TruncatedPoisson: _truncated,
+    ev.RandomAllocation: _allocation,
+    ev.Shuffled: _shuffled,
     ev.Group: _group,
     ev.VectorDiscreteGaussian: _vector,
-    ce.RDPPoint: _renyi_point,
-    ce.RepeatAndSelect: _selected,
-    ce.NoisyMax: _noisy_max,
-    ce.GNMax: _votes,
-    ce.SparseVector: lambda e: ev.NoOp(neighbors=e.neighbors),
+    ev.RDPPoint: _renyi_point,
+    ev.RepeatAndSelect: _selected,
+    ev.NoisyMax: _noisy_max,
+    ev.GNMax: _votes,
+    ev.SparseVector: lambda e: ev.NoOp(neighbors=e.neighbors),
     # a table in which the group exceeds the threshold by far with and without the unit
-    ce.Thresholded: lambda e: attained(e.event),
+    ev.Thresholded: lambda e: attained(e.event),
 }
