@@ -19,7 +19,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_977
+CODE_LINES = 69_966
 MODULES = 328
 PUBLIC_NAMES = 583
 

@@ -18,8 +18,7 @@ import numpy as np
 from .. import sampling
 from .._errors import Halted, InvalidInput
 from ..mechanisms import arrow_columns
-from ..mechanisms import noise as certified
-from ..mechanisms.noise import add, draw
+from ..mechanisms.noise import add, draw, laplace_quantile
 from ..sampling import Entropy
 
 State = dict[str, Any]
@@ -142,11 +141,11 @@ class SparseVectorRounds:
         by 2 for the two signs: P(|X| >= m) = 2 P(X >= m) for discrete Laplace noise X and m >= 1.
         """
         thresholds = self.max_positives if self.redraws else 1
-        threshold_bound = certified.laplace_quantile(self.threshold, failure / (4 * thresholds)) - 1
-        return threshold_bound + certified.laplace_quantile(self.query, failure / (4 * comparisons)) - 1
+        threshold_bound = laplace_quantile(self.threshold, failure / (4 * thresholds)) - 1
+        return threshold_bound + laplace_quantile(self.query, failure / (4 * comparisons)) - 1
 
     def spread(self, failure: Fraction, numbers: int) -> int:
         """Return a bound a: with probability at least 1 - failure, none of `numbers` released numbers is
         further than a from its exact value."""
         assert self.value is not None
-        return certified.laplace_quantile(self.value, failure / (2 * numbers)) - 1
+        return laplace_quantile(self.value, failure / (2 * numbers)) - 1

@@ -63,9 +63,8 @@ from ..accounting import DiscreteLaplace, Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, noise, noise_scales
-from . import noise as noise_tails
 from .arrow_columns import as_step, integers, require_public
-from .noise import IntegerGaussian, IntegerLaplace, Noise
+from .noise import IntegerGaussian, IntegerLaplace, Noise, sqrt_down, sqrt_up
 from .protocols import Integers, Release, Sensitivity, Statistic, check_source, is_statistic, release
 from .statistics import Count, Histogram, Sum, contributions, length_of, step_of
 
@@ -182,7 +181,7 @@ class GridLaplace(_GridNoise):
     def for_rho(cls, rho: Real, *, step: Real, sensitivity: Real, **more: Any) -> GridLaplace:
         """Return noise that is rho-zCDP through epsilon² / 2 <= rho (Bun & Steinke 2016, Prop. 1.4)."""
         _require.positive(rho=rho)
-        epsilon = noise_tails.sqrt_down(2 * _require.exact(rho, "rho"))
+        epsilon = sqrt_down(2 * _require.exact(rho, "rho"))
         return cls.for_epsilon(epsilon, step=step, sensitivity=sensitivity, **more)
 
     @classmethod
@@ -311,7 +310,7 @@ def grid_l2(l2: Fraction, entries: int, linf: Fraction | None = None) -> Sensiti
     """Return all norms in whole steps, from the real l2 (and l-infinity) sensitivity in steps: see
     `GridGaussian`."""
     # (l2 + sqrt(entries))², rounded down below: the rounded values move by integers
-    l2_squared = l2**2 + entries + noise_tails.sqrt_up(4 * l2**2 * entries)
+    l2_squared = l2**2 + entries + sqrt_up(4 * l2**2 * entries)
     widest = math.ceil(l2 if linf is None else min(l2, linf))
     return Sensitivity(linf=widest, l0=entries, l2_squared=math.floor(l2_squared))
 

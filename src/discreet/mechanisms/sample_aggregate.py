@@ -33,8 +33,7 @@ from ..accounting import ApproximateDP, DiscreteLaplace, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from . import noise as certified
-from .noise import draw
+from .noise import draw, exp_bounds, laplace_quantile
 from .protocols import Release, check_source, release, require_columns
 from .stability import SmoothNoise, check_budget, noisy_median, smooth_noise
 
@@ -263,9 +262,7 @@ class SampleAndAggregate:
         noise, step = self._noise, arrow_columns.as_step(self.step)
         if not isinstance(noise, Fraction):
             return float(noise.error(self._grid.high - self._grid.low, confidence) * step)
-        noise_bound = (
-            certified.laplace_quantile(noise, (1 - _require.exact(confidence, "confidence")) / 2) - 1
-        )
+        noise_bound = laplace_quantile(noise, (1 - _require.exact(confidence, "confidence")) / 2) - 1
         return _require.float_or_inf(noise_bound * step / self.parts)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -409,7 +406,7 @@ class SubsampleAggregateStable:
         # only raise d1
         chernoff = rate * count * Fraction(386_294_361, 10**9)
         # the cap keeps the exponent within what `exp_bounds` takes; it, too, can only raise d1
-        return 1 / certified.exp_bounds(min(max(2 * rate**2 * count, chernoff), Fraction(10_000)))[0]
+        return 1 / exp_bounds(min(max(2 * rate**2 * count, chernoff), Fraction(10_000)))[0]
 
     @property
     def reach(self) -> int:
@@ -422,7 +419,7 @@ class SubsampleAggregateStable:
                 f"probability (here up to {float(self.overload):.3g}) below delta={float(self.delta):g}. "
                 f"Nothing was read. Take more (`enough_subsamples`)."
             )
-        return certified.laplace_quantile(self._scale, delta_left)
+        return laplace_quantile(self._scale, delta_left)
 
     @property
     def _scale(self) -> Fraction:
@@ -437,9 +434,7 @@ class SubsampleAggregateStable:
         """Return a lead, in subsamples: if the commonest answer leads the second by so many, and no unit is
         in more than `max_load` subsamples, it is released with probability `confidence`."""
         _require.open_probability(confidence=confidence)
-        noise_bound = (
-            certified.laplace_quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
-        )
+        noise_bound = laplace_quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
         return 2 * self.max_load + self.reach + noise_bound
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:

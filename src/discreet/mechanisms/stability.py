@@ -35,8 +35,7 @@ from ..accounting import ApproximateDP, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from . import noise as certified
-from .noise import draw
+from .noise import draw, exp_bounds, laplace_quantile, log_above
 from .protocols import Release, check_source, release
 from .statistics import Histogram, require_rows
 
@@ -134,7 +133,7 @@ class SmoothNoise:
         """The beta for which the bound must be beta-smooth, reduced by what rounding in floats may add."""
         if self.delta is None:
             return float(self.epsilon) / (2 * self.power) * (1 - 1e-9) - _ROUNDING
-        log_term = certified.log_above(2 / _require.exact(self.delta, "delta"))
+        log_term = log_above(2 / _require.exact(self.delta, "delta"))
         return math.log1p(float(self.epsilon) / (2 * log_term)) * (1 - 1e-9) - _ROUNDING
 
     def draw(self, smooth: float, entropy: Entropy) -> int:
@@ -142,7 +141,7 @@ class SmoothNoise:
         bound = Fraction(smooth * (1 + 1e-12))
         if self.delta is not None:
             return int(sampling.discrete_laplace(2 * bound / self.epsilon, 1, entropy)[0])
-        spread = certified.exp_bounds(self.epsilon / (2 * (self.power + 1)))[0]
+        spread = exp_bounds(self.epsilon / (2 * (self.power + 1)))[0]
         return polynomial_noise(bound / (spread - 1), self.power, entropy)
 
     def error(self, width: int, confidence: float) -> int:
@@ -156,8 +155,8 @@ class SmoothNoise:
         per_side = (1 - _require.exact(confidence, "confidence")) / 2
         worst = Fraction(float(width) * (1 + 1e-12)) + 1
         if self.delta is not None:
-            return min(width, certified.laplace_quantile(2 * worst / self.epsilon, per_side) - 1)
-        scale = worst / (certified.exp_bounds(self.epsilon / (2 * (self.power + 1)))[0] - 1)
+            return min(width, laplace_quantile(2 * worst / self.epsilon, per_side) - 1)
+        scale = worst / (exp_bounds(self.epsilon / (2 * (self.power + 1)))[0] - 1)
         return min(
             width,
             _last(lambda y: math.prod((scale + i) / (y + scale + i) for i in range(self.power)) > per_side),
@@ -428,7 +427,7 @@ class DistanceToInstability:
     @property
     def reach(self) -> int:
         """The noisy distance that passes: noise alone gets there with probability at most delta."""
-        return certified.laplace_quantile(self._scale, _require.exact(self.delta, "delta"))
+        return laplace_quantile(self._scale, _require.exact(self.delta, "delta"))
 
     @property
     def _scale(self) -> Fraction:
@@ -502,7 +501,7 @@ class ProposeTestRelease:
     @property
     def reach(self) -> int:
         """The noisy distance that passes: noise alone gets there with probability at most delta."""
-        return certified.laplace_quantile(self.scales[0], _require.exact(self.delta, "delta"))
+        return laplace_quantile(self.scales[0], _require.exact(self.delta, "delta"))
 
     @property
     def event(self) -> Event:
@@ -561,4 +560,4 @@ def _noise_bound(scale: Fraction, confidence: float, sides: int = 1) -> int:
     """Return a bound that the noise (with sides=2, its absolute value) does not exceed with probability
     `confidence`."""
     _require.open_probability(confidence=confidence)
-    return certified.laplace_quantile(scale, (1 - _require.exact(confidence, "confidence")) / sides) - 1
+    return laplace_quantile(scale, (1 - _require.exact(confidence, "confidence")) / sides) - 1

@@ -56,8 +56,7 @@ from ..accounting import (
 )
 from ..accounting.conversion import rdp_to_epsilon
 from ..sampling import Entropy
-from . import noise as certified
-from .noise import draw
+from .noise import draw, laplace_quantile
 from .sparse_vector import StableSparseVector
 from .stability import SmoothNoise, check_budget, smooth_noise
 
@@ -159,7 +158,7 @@ class LNMax:
         _require.open_probability(confidence=confidence)
         _require.integer(classes=classes, at_least=2)
         tail = (1 - _require.exact(confidence, "confidence")) / (2 * classes)
-        return 2 * certified.laplace_quantile(_require.exact(self.scale, "scale"), tail) + 1
+        return 2 * laplace_quantile(_require.exact(self.scale, "scale"), tail) + 1
 
     def start(self, entropy: Entropy) -> State:
         return {"asked": 0, "answered": 0}
@@ -727,14 +726,12 @@ class StableVotes:
     @property
     def reach(self) -> int:
         """The noisy distance that passes: noise alone gets there with probability at most `failure`."""
-        return certified.laplace_quantile(
-            _require.exact(self.scale, "scale"), _require.exact(self.failure, "failure")
-        )
+        return laplace_quantile(_require.exact(self.scale, "scale"), _require.exact(self.failure, "failure"))
 
     def lead(self, confidence: float, classes: int) -> int:
         """Return a lead in votes at which a question is answered with probability `confidence`."""
         _require.open_probability(confidence=confidence)
-        noise_bound = certified.laplace_quantile(
+        noise_bound = laplace_quantile(
             _require.exact(self.scale, "scale"), 1 - _require.exact(confidence, "confidence")
         )
         return 2 * (self.reach + noise_bound)

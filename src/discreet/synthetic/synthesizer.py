@@ -25,8 +25,8 @@ from .._registry import described, to_json
 from .._require import Real
 from ..accounting import Event, calibrate
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
-from ..mechanisms import noise as noise_tails
 from ..mechanisms.arrow_columns import require_public
+from ..mechanisms.noise import failure_per_draw, gaussian_error, sqrt_down
 from ..mechanisms.protocols import Release, Sensitivity, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
@@ -265,7 +265,7 @@ class Synthesizer(ABC):
         """Return the exponential mechanism that costs rho: a choice of bounded range epsilon is
         (epsilon^2 / 8)-zCDP (Cesar & Rogers 2021, arXiv:2004.07223, Lemma 3.4)."""
         # Rounded down, so that the price is at most rho.
-        epsilon = noise_tails.sqrt_down(8 * rho)
+        epsilon = sqrt_down(8 * rho)
         return ExponentialMechanism(epsilon=epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors)
 
     def measure(
@@ -436,5 +436,5 @@ class SynthesisRun:
         counts = sum(len(table.values) for table in self.state.tables)
         if not counts:
             return 0
-        failure = noise_tails.failure_per_draw(confidence, counts)
-        return max(noise_tails.gaussian_error(v, failure) for v in {t.variance for t in self.state.tables})
+        failure = failure_per_draw(confidence, counts)
+        return max(gaussian_error(v, failure) for v in {t.variance for t in self.state.tables})
