@@ -22,7 +22,7 @@ test: $(STAMP)
 
 # The whole house in less than a minute: the frozen stories, what the sources must keep, and a part of every package.
 SMOKE := frozen golden \
-	ground/test_import.py ground/test_modules.py ground/test_names.py ground/test_registry.py ground/test_rooms.py \
+	ground/test_import.py ground/test_modules.py ground/test_names.py ground/test_registry.py ground/test_packages.py \
 	ground/test_size.py \
 	accounting/test_events.py adaptive/test_holdout.py app/test_cli_query.py auditing/test_audit.py \
 	curator/test_ledger.py explaining/test_risk.py inference/test_hierarchy.py learning/test_trainer.py \
@@ -32,10 +32,10 @@ SMOKE := frozen golden \
 smoke: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(addprefix tests/,$(SMOKE))
 
-# One room while you work on it: make test-fast ROOM=query
+# One package while you work on it: make test-fast PACKAGE=query
 test-fast: $(STAMP)
-	@test -n "$(ROOM)" || { echo "say which room: make test-fast ROOM=query (one of: $$(ls -d tests/*/ | xargs -n1 basename | grep -v __ | tr '\n' ' '))"; exit 2; }
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" -x tests/$(ROOM)
+	@test -n "$(PACKAGE)" || { echo "say which package: make test-fast PACKAGE=query (one of: $$(ls -d tests/*/ | xargs -n1 basename | grep -v __ | tr '\n' ' '))"; exit 2; }
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" -x tests/$(PACKAGE)
 
 test-all: $(STAMP) test-transformers
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

@@ -7,7 +7,7 @@ dependent; ours, which decide here, are not. Settings of teachers and of the cho
 components, one question per cluster) were chosen on Fashion-MNIST's training images, with other features than
 now; features, and the settings of DP-SGD, are `benchmarks.vision`'s; those of the FixMatch student and of the
 forests on Adult are round numbers that were not tuned. Accuracies of simpler learners on the test parts were
-seen while this was written, and the FixMatch student and the forests were taken up after that (docs/pate.md
+seen while this was written, and the FixMatch student and the forests were taken up after that (docs/images.md
 says which).
 `DISCREET_DATA` is the folder of the data; `PARTS` names what to run (curves, adult, mnist, fixmatch, sgd).
 Features are kept in the folder for temporary files.

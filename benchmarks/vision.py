@@ -8,7 +8,7 @@
 cost.
 Procedural images give a few hundred directions in which such rows vary; their second moments there are
 released by `PrivateWhitening` for a share of the budget, and a linear model is trained by DP-SGD with Poisson
-batches of about 8,192 images. Both prices are composed. How SETTINGS were chosen is in docs/vision.md.
+batches of about 8,192 images. Both prices are composed. How SETTINGS were chosen is in docs/images.md.
 `--validate` trains on the first five sixths of the *training* images and measures on the others, which is
 how settings are compared. `--data` (or DISCREET_DATA) is the folder with mnist.npz, fashion_mnist.npz and
 cifar10_jpeg.npz; features are kept in `--cache`, by default the folder for temporary files.
@@ -68,7 +68,7 @@ class Settings(NamedTuple):
     per_part: bool = True
 
 
-# Chosen by `benchmarks.vision_choice` on public images that are not the set's own (docs/vision.md), with 256
+# Chosen by `benchmarks.vision_choice` on public images that are not the set's own (docs/images.md), with 256
 # filters; CIFAR-10 has as many as memory and time allow.
 SETTINGS = {
     "mnist": Settings(filters=256, beside=0.5, per_part=False, rate=10.0),

@@ -34,7 +34,7 @@ try:
 except ImportError:
     torch = None  # type: ignore[assignment]
 
-# Chosen on Kuzushiji-MNIST by `--choose` (docs/vision.md).
+# Chosen on Kuzushiji-MNIST by `--choose` (docs/images.md).
 NETWORK = Settings(share=0.0, directions=1, clip=0.1, rate=2.0)
 RATES = (0.25, 0.5, 1.0, 2.0)
 # Pixels down and to the right by which the views of an image are moved.

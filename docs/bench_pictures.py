@@ -1,7 +1,8 @@
 """`python -m docs.bench_pictures`: draws the pictures of docs/benchmarks.md from the tables of rooms' pages.
 
-A figure stands in one place, the page of its room, where the run that measured it is described; the pictures
-are drawn from there, by `make bench` after a run and by `make docs` before it builds: they cannot disagree.
+A figure stands in one place, the page of its package, where the run that measured it is described; the
+pictures are drawn from there, by `make bench` after a run and by `make docs` before it builds: they cannot
+disagree.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def bars(
 
 
 def sampling() -> Picture:
-    rows = [row for row in table("sampling.md", "| ours | numpy") if row["opendp"]]
+    rows = [row for row in table("proofs/sampling.md", "| ours | numpy") if row["opendp"]]
     for row in rows:
         row[""] = row[""].replace("discrete_", "").replace("1e+09", "1e9").replace("(", " (")
     columns = {"ours": "discreet", "numpy, floats": "numpy's inexact floats", "opendp": "opendp"}
@@ -72,7 +73,7 @@ def sampling() -> Picture:
 
 
 def accounting() -> Picture:
-    rows = [row for row in table("pld.md", "rate, noise, steps, delta") if "ms" in row["ours"]]
+    rows = [row for row in table("proofs/pld.md", "rate, noise, steps, delta") if "ms" in row["ours"]]
     columns = {
         "ours": "discreet, certified",
         "dp-accounting 0.6.0, default / equal": "dp-accounting",
@@ -121,7 +122,7 @@ def workloads() -> Picture:
 def scale() -> Picture:
     """Return the CPU time of the bounded group-by on Spark over the number of rows, beside by hand and
     tmlt.analytics where these were measured."""
-    rows = table("scale.md", "rows | ours")
+    rows = table("databases.md", "rows | ours")
     series = []
     for name, label in {
         "ours": "discreet",
@@ -151,7 +152,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
 }
 
 
-# Pictures of a room's own page.
+# Pictures of a package's own page.
 ROOM_PICTURES: dict[str, Callable[[], Picture]] = {"scale": scale}
 
 

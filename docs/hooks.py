@@ -14,20 +14,42 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
-# folder or pattern of names: title of its part of the menu; what matches nothing is a room's page
+# patterns of names: title of its part of the menu, one for each kind of reader; anything else is in depth
 PARTS = (
-    (r"index|tour|explain|promise|api|sharp-edges|not-here", "Start"),
-    (r"tutorials/.*", "Tutorials"),
-    (r"howto/.*", "How to"),
-    (r"examples/.*", "Examples"),
-    (r"course/.*", "Course"),
-    (r"migrate-.*", "Coming from"),
-    (r"reference/.*", "Reference"),
-    (r"glossary|references|changelog|history-of-flaws|decisions/.*", "Words and decisions"),
+    (r"index|tour|promise|explain", "Start"),
+    (r"tutorials/steward|choosing|schema-file|curator|back-up|server|databases", "Steward"),
+    (r"tutorials/analyst|sql|workloads|adaptive|streaming|synthetic", "Analyst"),
+    (r"tutorials/engineer|learning|tabular|images|mechanisms|accounting|auditing|local|migrate", "Engineer"),
+    (r"course/.*", "Student"),
+    (r"examples/.*|notebooks/.*", "Examples"),
+    (r"reference/.*|api|exit-codes|glossary", "Reference"),
+    (
+        r"architecture|contributing|benchmarks|proofs/.*|decisions/.*|history-of-flaws|not-here|never-run|nist"
+        r"|security|changelog",
+        "Inside",
+    ),
 )
 IN_DEPTH = "In depth"
-# in the order in which a newcomer reads them
-FIRST = ("tour", "explain", "promise", "sharp-edges", "api", "tutorials/steward", "tutorials/analyst")
+# in the order in which a newcomer reads them; what is not named comes after, by its name
+FIRST = (
+    *("tour", "promise", "explain"),
+    *("tutorials/steward", "choosing", "schema-file", "curator", "back-up", "server", "databases"),
+    *("tutorials/analyst", "sql", "workloads", "adaptive", "streaming", "synthetic"),
+    *(
+        "tutorials/engineer",
+        "learning",
+        "tabular",
+        "images",
+        "mechanisms",
+        "accounting",
+        "auditing",
+        "local",
+        "migrate",
+    ),
+    *("course/definitions", "course/mechanisms", "course/composition", "course/learning", "course/exercises"),
+    *("api", "reference/discreet", "reference/commands", "exit-codes", "glossary"),
+    *("architecture", "contributing", "benchmarks", "nist", "history-of-flaws", "never-run", "not-here"),
+)
 OUTSIDE = ("CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "LICENSE")
 
 
@@ -84,8 +106,7 @@ def _plain(match: re.Match[str]) -> str:
 
 def menu(pages: list[str]) -> list[dict[str, Any]]:
     """All pages under the parts of the menu; a page's own heading is its title."""
-    parts: dict[str, list[str]] = {title: [] for _, title in PARTS[:4]} | {IN_DEPTH: []}
-    parts |= {title: [] for _, title in PARTS[4:]}
+    parts: dict[str, list[str]] = {title: [] for _, title in PARTS} | {IN_DEPTH: []}
     for page in sorted(pages, key=_place):
         parts[part_of(page)].append(page)
     return [{title: names} for title, names in parts.items() if names]
@@ -107,8 +128,8 @@ def part_of(page: str) -> str:
 INNER = ("app", "session")
 
 
-def rooms() -> list[str]:
-    """The rooms whose names are public: every package that lists what it offers."""
+def packages() -> list[str]:
+    """The packages whose names are public: every package that lists what it offers."""
     top = import_module("discreet")
     names = [module.name for module in pkgutil.iter_modules(top.__path__) if module.ispkg]
     return sorted(
@@ -119,16 +140,16 @@ def rooms() -> list[str]:
 
 
 def reference() -> dict[str, str]:
-    """One page for the names of `import discreet as dp`, and one for each room."""
+    """One page for the names of `import discreet as dp`, and one for each package."""
     top = import_module("discreet")
-    names = sorted(set(top.__all__) - set(rooms()), key=str.casefold)
+    names = sorted(set(top.__all__) - set(packages()), key=str.casefold)
     intro = "What `import discreet as dp` offers. What a script may rely on: [three tiers](../api.md).\n"
     pages = {"reference/discreet.md": _page("discreet", names, intro)}
-    for room in rooms():
-        module = import_module(f"discreet.{room}")
+    for package in packages():
+        module = import_module(f"discreet.{package}")
         text = f"{(module.__doc__ or '').split(chr(10) + chr(10))[0].strip()}\n".replace("<", "&lt;")
-        pages[f"reference/{room}.md"] = _page(
-            f"discreet.{room}", sorted(module.__all__, key=str.casefold), text
+        pages[f"reference/{package}.md"] = _page(
+            f"discreet.{package}", sorted(module.__all__, key=str.casefold), text
         )
     return pages
 

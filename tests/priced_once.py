@@ -1,4 +1,4 @@
-"""Prices that many tests of a room ask for again: each is computed once per process.
+"""Prices that many tests of a package ask for again: each is computed once per process.
 
 A calibration prices some twenty events, and dozens of tests calibrate to the same epsilon and delta. An event
 and a delta determine the price, so the price that is kept is the one that would be computed again.

@@ -56,7 +56,7 @@ def threshold_at(p: np.ndarray, q: np.ndarray, delta: float) -> float:
 def capped_pair(
     p: np.ndarray, q: np.ndarray, epsilon: float
 ) -> tuple[np.ndarray, np.ndarray, float, float, float]:
-    """P_1 and Q_1 of docs/filters.md, their two thresholds, and the delta that both directions share."""
+    """P_1 and Q_1 of docs/proofs/filters.md, their two thresholds, and the delta that both directions share."""
     delta = max(hockey(p, q, epsilon), hockey(q, p, epsilon))
     t1, t2 = threshold_at(p, q, delta), threshold_at(q, p, delta)
     first, second = np.minimum(p, math.exp(t1) * q), np.minimum(q, math.exp(t2) * p)

@@ -464,7 +464,7 @@ def test_calibration_of_a_rate():
 
 
 def test_the_page_lists_every_rule():
-    page = (Path(__file__).parents[2] / "docs" / "pld.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "proofs" / "pld.md").read_text()
     for event, rule in pld.accountant.RULES.items():
         assert f"| {event.__name__} | {rule.theorem} |" in page
 

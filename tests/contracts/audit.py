@@ -1,7 +1,7 @@
 """Can two tables be told apart better than claimed? A lower bound on epsilon from how often labels come up,
 with a proved level.
 
-The auditing room does the work (`auditing.epsilon_of_labels`); here is how a case of the contract is run and
+The auditing package does the work (`auditing.epsilon_of_labels`); here is how a case of the contract is run and
 labelled.
 """
 

@@ -1,4 +1,4 @@
-"""Cases of the learning room: normalization that is paid for. (Training itself is audited by canaries.)"""
+"""Cases of the learning package: normalization that is paid for. (Training itself is audited by canaries.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of the query room: SQL as a mechanism, for people with many rows, single rows, and groups that nobody
+"""Cases of the query package: SQL as a mechanism, for people with many rows, single rows, and groups that nobody
 declared."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cases of the synthetic room: every method of synthesis, and the paid comparison of a copy with its table."""
+"""Cases of the synthetic package: every method of synthesis, and the paid comparison of a copy with its table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The contract of a mechanism, the same for all: what a steward may rely on without reading the code.
 
 Every Mechanism and Interactive class of the package has a case in some `cases_*.py` here, or an audit of its
-own: one walker over all rooms (`walker`, used by tests/auditing/test_everything.py) sees to it.
+own: one walker over all packages (`walker`, used by tests/auditing/test_everything.py) sees to it.
 """
 
 from __future__ import annotations

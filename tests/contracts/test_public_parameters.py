@@ -143,22 +143,22 @@ def test_every_public_flag_is_checked() -> None:
     """Structural: a function with a flag is decorated with `_require.check_options`, a class with one has a
     description, whose constructor checks flags."""
     unchecked = []
-    for room in sorted(dp._PACKAGES):
-        module = import_module(f"discreet.{room}")
+    for package in sorted(dp._PACKAGES):
+        module = import_module(f"discreet.{package}")
         for name in module.__all__:
             thing = getattr(module, name)
             if name in UNCHECKED | RECORDS or not getattr(thing, "__module__", "").startswith("discreet"):
                 continue
             if inspect.isfunction(thing) and flags_of(thing) and not hasattr(thing, "__wrapped__"):
-                unchecked.append(f"{room}.{name}")
+                unchecked.append(f"{package}.{name}")
             if not inspect.isclass(thing):
                 continue
             fields = dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
             if any(str(f.type) in ("bool", "bool | None") and f.init for f in fields):
-                unchecked += [f"{room}.{name}"] if thing not in _registry._TAGS else []
+                unchecked += [f"{package}.{name}"] if thing not in _registry._TAGS else []
             methods = {n: getattr(m, "__func__", m) for n, m in vars(thing).items() if not n.startswith("_")}
             unchecked += [
-                f"{room}.{name}.{n}"
+                f"{package}.{name}.{n}"
                 for n, m in methods.items()
                 if inspect.isfunction(m) and flags_of(m) and not hasattr(m, "__wrapped__")
             ]

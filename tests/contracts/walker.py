@@ -1,4 +1,4 @@
-"""The one walker over all rooms: every class of the package that runs on a source for a price, whichever
+"""The one walker over all packages: every class of the package that runs on a source for a price, whichever
 protocol it follows."""
 
 from __future__ import annotations

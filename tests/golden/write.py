@@ -224,7 +224,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
 def facts(ledger: Ledger) -> dict[str, Any]:
     """What must stay the same for ever, whatever classes are called: the head, every account, every stored
     release."""
-    importlib.import_module("discreet.query")  # answers are decoded by their own room
+    importlib.import_module("discreet.query")  # answers are decoded by their own package
     stored = [values.decode(entry.body["value"]) for entry in ledger.entries() if "value" in entry.body]
     return {
         "anchor": str(ledger.anchor),
@@ -254,7 +254,7 @@ def _price(event: Any) -> float:
 
 
 def every_tag() -> list[str]:
-    """All tags that descriptions can have, of all rooms."""
+    """All tags that descriptions can have, of all packages."""
     for module in pkgutil.walk_packages(dp.__path__, "discreet."):
         if not module.name.startswith("discreet.app"):
             importlib.import_module(module.name)

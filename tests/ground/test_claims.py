@@ -93,12 +93,12 @@ def test_a_claim_stands_on_a_page_and_is_shown_somewhere(phrase: str, where: str
     assert not name or re.search(rf"^def {name}\(", text, re.M), where
 
 
-def test_every_room_in_the_table_of_the_tour_has_a_page_and_tests() -> None:
+def test_every_package_in_the_table_of_the_tour_has_a_page_and_tests() -> None:
     table = TOUR.split("## What is in the package")[1].split("\n## ")[0]
-    rooms = re.findall(r"^\| `discreet\.(\w+)` \|.*\|(.*)\|$", table, re.M)
-    assert {name for name, _ in rooms} == set(dp._PACKAGES)
-    for name, pages in rooms:
-        assert re.search(r"\(\w+\.md", pages), name
+    packages = re.findall(r"^\| `discreet\.(\w+)` \|.*\|(.*)\|$", table, re.M)
+    assert {name for name, _ in packages} == set(dp._PACKAGES)
+    for name, pages in packages:
+        assert re.search(r"\([\w/]+\.md", pages), name
         assert list((ROOT / "tests" / name).glob("test_*.py")), name
 
 

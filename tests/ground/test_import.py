@@ -1,4 +1,4 @@
-"""`import discreet` is quick and needs no extra; each room loads on first use."""
+"""`import discreet` is quick and needs no extra; each package loads on first use."""
 
 import subprocess
 import sys

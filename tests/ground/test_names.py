@@ -13,11 +13,11 @@ WITH_AN_EVENT = {"ExponentialMechanism", "GNMax", "RandomizedResponse", "SparseV
 
 
 def test_no_class_has_the_name_of_another():
-    rooms = defaultdict(list)
+    packages = defaultdict(list)
     for path in PACKAGE.rglob("*.py"):
         for name in re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.M):
-            rooms[name].append(path.relative_to(PACKAGE).parts[0])
-    assert len(rooms) > 500, "the search found too little: has the package moved?"
-    twice = {name: places for name, places in rooms.items() if len(places) > 1}
+            packages[name].append(path.relative_to(PACKAGE).parts[0])
+    assert len(packages) > 500, "the search found too little: has the package moved?"
+    twice = {name: places for name, places in packages.items() if len(places) > 1}
     assert set(twice) == WITH_AN_EVENT
     assert all(len(places) == 2 and "accounting" in places for places in twice.values())

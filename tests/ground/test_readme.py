@@ -109,7 +109,7 @@ def test_the_figures_it_compares_stand_on_the_pages_it_names():
     rows = [line.split("|")[1:5] for line in table.splitlines()[2:]]
     assert len(rows) >= 5
     for what, ours, theirs, where in rows:
-        page = (ROOT / re.search(r"\((docs/\w+\.md)", where).group(1)).read_text()
+        page = (ROOT / re.search(r"\((docs/[\w/]+\.md)", where).group(1)).read_text()
         for number in re.findall(r"\d[\d.,]*\d", ours + theirs):
             assert number in page, (what, number)
 

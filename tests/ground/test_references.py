@@ -8,7 +8,7 @@ from pathlib import Path
 from ..loops import for_each
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "references.md"
+PAGE = ROOT / "docs" / "proofs" / "references.md"
 NUMBER = re.compile(r"arXiv:\s?(\d{4}\.\d{4,5})")
 
 
@@ -31,7 +31,7 @@ def entries() -> list[str]:
 def test_every_arxiv_number_that_is_cited_is_in_the_list() -> None:
     lacking = missing(PAGE.read_text(), texts())
     assert lacking == {}, (
-        f"add these to docs/references.md, each with its title and what is taken from it: {lacking}"
+        f"add these to docs/proofs/references.md, each with its title and what is taken from it: {lacking}"
     )
 
 

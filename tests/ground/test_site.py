@@ -43,19 +43,19 @@ def test_every_public_name_is_in_the_reference(pages: dict[str, str]) -> None:
     top = pages["reference/discreet.md"]
     for name in set(dp.__all__) - set(dp._PACKAGES):
         assert re.search(rf"^(:::.*\.|### ){name}$", top, re.M), name
-    rooms = hooks.rooms()
-    assert set(dp._PACKAGES) <= set(rooms)
-    for room in rooms:
-        page = pages[f"reference/{room}.md"]
-        for name in import_module(f"discreet.{room}").__all__:
+    packages = hooks.packages()
+    assert set(dp._PACKAGES) <= set(packages)
+    for package in packages:
+        page = pages[f"reference/{package}.md"]
+        for name in import_module(f"discreet.{package}").__all__:
             assert re.search(rf"^(:::.*\.|### ){name}$", page, re.M) or _under_its_own_name(
-                room, name, page
+                package, name, page
             ), name
 
 
-def _under_its_own_name(room: str, name: str, page: str) -> bool:
+def _under_its_own_name(package: str, name: str, page: str) -> bool:
     """A module or function that the room offers under another name than it has at home."""
-    thing = getattr(import_module(f"discreet.{room}"), name)
+    thing = getattr(import_module(f"discreet.{package}"), name)
     own = getattr(thing, "__qualname__", None) or thing.__name__.rsplit(".", 1)[-1]
     return bool(re.search(rf"^(:::.*\.|### ){re.escape(own)}$", page, re.M))
 

@@ -1,4 +1,4 @@
-"""What is public is written down: docs/api.md names every stable name and every room, and each room says what it
+"""What is public is written down: docs/api.md names every stable name and every package, and each package says what it
 offers."""
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ def test_every_stable_name_is_on_the_page_and_nothing_else():
     assert listed == set(dp.__all__) - set(PACKAGES)
 
 
-def test_every_room_is_on_the_page():
-    rooms = re.findall(
+def test_every_package_is_on_the_page():
+    packages = re.findall(
         r"^\| `(\w+)` \|", PAGE.split("## Provisional")[1].split("Modules that")[0], flags=re.M
     )
-    assert rooms == PACKAGES
+    assert packages == PACKAGES
 
 
-@for_each("room", PACKAGES)
-def test_every_room_lists_what_it_offers(room):
-    module = import_module(f"discreet.{room}")
-    assert module.__all__, f"discreet.{room} offers nothing"
+@for_each("package", PACKAGES)
+def test_every_package_lists_what_it_offers(package):
+    module = import_module(f"discreet.{package}")
+    assert module.__all__, f"discreet.{package} offers nothing"
     missing = [name for name in module.__all__ if not hasattr(module, name)]
     assert not missing
     assert not [name for name in module.__all__ if name.startswith("_")]
@@ -53,8 +53,10 @@ def test_every_module_on_the_page_lists_what_it_offers(module):
 
 def promised(text: str) -> set[str]:
     """Return the dotted names below `discreet` that a text imports or writes after `dp.`."""
-    rooms = "|".join(PACKAGES)
-    names = {f"{room}.{name}" for room, name in re.findall(rf"(?<![\w./])dp\.({rooms})\.(\w+)", text)}
+    packages = "|".join(PACKAGES)
+    names = {
+        f"{package}.{name}" for package, name in re.findall(rf"(?<![\w./])dp\.({packages})\.(\w+)", text)
+    }
     for line in re.findall(
         r"^(?:>>> | *)(from discreet[\w.]* import [^(\n]+|import discreet\.[^\n]+)$", text, re.M
     ):
@@ -68,7 +70,7 @@ def promised(text: str) -> set[str]:
 
 
 def is_public(name: str) -> bool:
-    """Return whether the page covers a name: stable, a room or module of it, or in the `__all__` of one."""
+    """Return whether the page covers a name: stable, a package or module of it, or in the `__all__` of one."""
     if name in dp.__all__ or name in PACKAGES or name in MODULES:
         return True
     module, _, last = name.rpartition(".")

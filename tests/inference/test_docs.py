@@ -1,4 +1,4 @@
-"""What docs/inference.md shows is what happens, and it names everything there is."""
+"""What docs/workloads.md shows is what happens, and it names everything there is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from discreet import inference
 
-PAGE = Path(__file__).parents[2] / "docs" / "inference.md"
+PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
 
 
 def test_the_examples_of_the_page_run() -> None:

@@ -1,4 +1,4 @@
-"""What docs/learning.md and docs/migrate-from-opacus.md show is what happens."""
+"""What docs/learning.md and docs/migrate.md show is what happens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "examples"), [("learning.md", 15), ("migrate-from-opacus.md", 35)])
+@pytest.mark.parametrize(("page", "examples"), [("learning.md", 15), ("migrate.md", 35)])
 def test_the_examples_of_the_page_run(page: str, examples: int) -> None:
     found = doctest.testfile(str(DOCS / page), module_relative=False)
     assert found.failed == 0

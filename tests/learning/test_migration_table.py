@@ -1,4 +1,4 @@
-"""Walks the table of layers in docs/migrate-from-opacus.md: each is trained as in a loop, by the way that it
+"""Walks the table of layers in docs/migrate.md: each is trained as in a loop, by the way that it
 says."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from discreet.learning.clipping import routes
 
 from .zoo import naive
 
-PAGE = (Path(__file__).parents[2] / "docs" / "migrate-from-opacus.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "migrate.md").read_text()
 TABLE = PAGE.split("<!-- layers -->")[1].split("<!-- end of layers -->")[0]
 WAYS = dict(re.findall(r"^\| `(\w+)` \|.*\| (\w+) \|$", TABLE, re.MULTILINE))
 B, T = 7, 5

@@ -1,4 +1,4 @@
-"""The three draws are exactly uniform, their odds never exceed exp(epsilon), and the room needs neither
+"""The three draws are exactly uniform, their odds never exceed exp(epsilon), and the package needs neither
 duckdb nor torch."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What outsiders broke in the rooms on top of the session, each as it was found."""
+"""What outsiders broke in the packages on top of the session, each as it was found."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""What is asked at epsilon e reads as at most e spent (docs/filters.md, "Capped prices"), through a
+"""What is asked at epsilon e reads as at most e spent (docs/proofs/filters.md, "Capped prices"), through a
 session."""
 
 import numpy as np

@@ -26,7 +26,7 @@ from discreet.tables import Memory
 
 from ..contracts.audit import epsilon_lower_bound
 
-# The module, whose name in the room is that of a function.
+# The module, whose name in the package is that of a function.
 counters = sys.modules["discreet.streaming.continual"]
 PUBLIC = Public(schema={"city": dp.Categories(["bern", "rome"])}, table="visits")
 BY_UNIT = Public(schema={"age": dp.Bounds(0, 9)}, unit=Unit("who"), table="visits")

@@ -1,4 +1,4 @@
-"""Nonsense in any public argument of the room is refused in words of ours, before anything is charged."""
+"""Nonsense in any public argument of the package is refused in words of ours, before anything is charged."""
 
 from __future__ import annotations
 

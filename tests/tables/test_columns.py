@@ -49,7 +49,7 @@ def sources(column, fact, tmp_path):
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_of_every_type_are_summed(name, tmp_path):
-    """Also by mechanisms that read batches: what one room accepts, the other must not refuse after the
+    """Also by mechanisms that read batches: what one package accepts, the other must not refuse after the
     charge."""
     for source in sources(NUMBERS[name], Bounds(0, 10), tmp_path):
         query = Query(

@@ -1,4 +1,4 @@
-"""Synthetic copies, streams, plans, explanations and descriptions of other rooms over HTTP."""
+"""Synthetic copies, streams, plans, explanations and descriptions of other packages over HTTP."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def test_explanations_over_http_are_those_of_a_local_session(ann, server):
 
 
 def test_descriptions_of_rooms_that_a_worker_has_not_loaded_are_read(server):
-    """`Thresholdout` is of the adaptive room; a worker that knew SQL only could not read it."""
+    """`Thresholdout` is of the adaptive package; a worker that knew SQL only could not read it."""
     (server.folder / "data" / "held.csv").write_text("right\n" + "1\n0\n1\n" * 200)
     schema = 'table = "held"\nversion = "1"\nunit = "row"\nsize = 600\n[columns.right]\ntype = "number"\n'
     with server.client("steward") as steward:

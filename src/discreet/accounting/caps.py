@@ -9,7 +9,7 @@ adds the requested epsilon to the pure lane, and some delta to the sum of "own d
 which releases fail. While the requested epsilons add up to at most the budget's epsilon and the own deltas
 are within their limit, every release without a pure epsilon is charged as a cap. After that, releases are
 charged at their own price, and only the Rényi lanes stay within their limits. The proofs are in
-docs/filters.md, "Capped prices".
+docs/proofs/filters.md, "Capped prices".
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def choose(
 
     Guarantee: the choice is a function of what was charged before, the event and the requested price, never
                of answers. So the guarantee of the filter holds.
-    Proof:     docs/filters.md, "Capped prices": both are upper bounds on the cost of the release, and which
-               one is charged is fixed before the release.
+    Proof:     docs/proofs/filters.md, "Capped prices": both are upper bounds on the cost of the release, and
+               which one is charged is fixed before the release.
     """
     if not isinstance(rule, Filter):
         return event

@@ -7,7 +7,7 @@ each of some fixed orders), and admits an event if afterwards at least one lane 
 it adds up the events' *own deltas*, the probabilities with which they fail (see `normal`), against a limit of
 their own. A filter is an immutable value. What was spent is another value, `lanes.Spent`: a function of the
 list of events alone, so that anybody who has the list can recompute and check it. The theorems are in
-docs/filters.md.
+docs/proofs/filters.md.
 
 Defines privacy filters with a single sum: of rhos for zero-concentrated DP, and of squared mus for
 Gaussian DP.
@@ -267,10 +267,10 @@ class Filter(BudgetFilter):
 
     Guarantee: whatever is asked, and however questions and prices depend on earlier answers, all releases
                together are `certified`-DP: (epsilon (1 + slack), delta (1 + slack)).
-    Proof:     docs/filters.md, Theorem 1: for every fixed order the Rényi filter of Feldman & Zrnic 2021,
-               arXiv:2008.11193, Theorem 3.1; Rogers et al. 2016 for pure epsilons; a union bound over which
-               lane holds at the end, and a coupling for own deltas. Interactive mechanisms, also interleaved:
-               Haney et al. 2023, arXiv:2309.05901.
+    Proof:     docs/proofs/filters.md, Theorem 1: for every fixed order the Rényi filter of Feldman & Zrnic
+               2021, arXiv:2008.11193, Theorem 3.1; Rogers et al. 2016 for pure epsilons; a union bound over
+               which lane holds at the end, and a coupling for own deltas. Interactive mechanisms, also
+               interleaved: Haney et al. 2023, arXiv:2309.05901.
     Assumes:   the mechanism that was run is at least as private as its event says, and the filter affects the
                analyst only through refusals.
 
@@ -448,9 +448,9 @@ class ZCDPFilter(BudgetFilter):
 
     Guarantee: all releases together are d-approximately r-zCDP with d = delta (1 + slack) and r = rho (1 +
                slack), however they were chosen; `slack` is the allowance for rounding, as in `Filter`.
-    Proof:     docs/filters.md, Theorem 2: the Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem
-               3.1) at every order at once, because one sum bounds all orders; with own deltas Whitehouse et
-               al. 2023, arXiv:2203.05481.
+    Proof:     docs/proofs/filters.md, Theorem 2: the Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193,
+               Theorem 3.1) at every order at once, because one sum bounds all orders; with own deltas
+               Whitehouse et al. 2023, arXiv:2203.05481.
 
     >>> budget = ZCDPFilter(rho=0.5)
     >>> budget.preview([], Gaussian(noise_multiplier=2.0)).fits
@@ -508,8 +508,8 @@ class GaussianFilter(BudgetFilter):
 
     Guarantee: all releases together are m-GDP with m = mu sqrt(1 + slack): two neighbors are no easier to
                tell apart than N(0, 1) and N(m, 1); `slack` is the allowance for rounding, as in `Filter`.
-    Proof:     docs/filters.md, Theorem 3; Smith & Thakurta 2022, arXiv:2210.17520; Koskela, Tobaben & Honkela
-               2023, arXiv:2209.15596.
+    Proof:     docs/proofs/filters.md, Theorem 3; Smith & Thakurta 2022, arXiv:2210.17520; Koskela, Tobaben &
+               Honkela 2023, arXiv:2209.15596.
     Assumes:   continuous Gaussian noise. For the discrete Gaussian, which is not rotation-invariant, use a
                `ZCDPFilter`.
 
@@ -620,8 +620,8 @@ class Odometer:
                the distributions on two neighbors, P[A and B] <= exp(epsilon) P'[A and B] + delta'. If no
                accounting event has an own delta (see `normal`), more is true: with probability 1 - delta, the
                privacy loss never exceeds the reading, at any time.
-    Proof:     docs/filters.md, Theorem 4: a mixture of the exponential supermartingales of all orders and
-               Ville's inequality; Whitehouse et al. 2023, arXiv:2203.05481, for the idea.
+    Proof:     docs/proofs/filters.md, Theorem 4: a mixture of the exponential supermartingales of all orders
+               and Ville's inequality; Whitehouse et al. 2023, arXiv:2203.05481, for the idea.
 
     >>> from .events import PureDP
     >>> Odometer(delta=1e-6).read([PureDP(epsilon=1), PureDP(epsilon=1)])

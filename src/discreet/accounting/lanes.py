@@ -2,8 +2,8 @@
 
 There is one lane for the pure epsilon, and one for the Rényi divergence at each of some fixed orders. An
 event is charged at its own price, or *capped*: as a release with a pure epsilon that fails with a small
-probability delta. Both are valid prices of the same release (docs/filters.md, "Capped prices"). Which one is
-charged is decided before the release (see `caps`) and recorded.
+probability delta. Both are valid prices of the same release (docs/proofs/filters.md, "Capped prices"). Which
+one is charged is decided before the release (see `caps`) and recorded.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Capped:
                where the log-ratio of M_1 and M_1' is between -epsilon and `epsilon`. At every order and in
                both directions the Rényi divergence of M_1 and M_1' is at most that of the bare event, and at
                most that of randomized response at `epsilon`.
-    Proof:     docs/filters.md, "Capped prices".
+    Proof:     docs/proofs/filters.md, "Capped prices".
     Assumes:   the bare event is (epsilon, delta)-DP. `holds` certifies that; filters refuse a cap for which
                `holds` is false.
     """

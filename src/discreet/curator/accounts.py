@@ -12,8 +12,8 @@ Words used below: a *rule* is the filter of a budget; an *item* is an event as i
 itself or the event capped (`accounting.lanes.Capped`); a filter's *lanes* are the sums that it keeps, of the
 pure epsilon and of the Rényi divergence at some orders; an item's *own delta* is its probability of failure,
 counted beside the lanes; the *split of delta* is how a filter divides the budget's delta between the own
-deltas and its Rényi lanes (docs/filters.md, "Capped prices"). The first charge of an account fixes the split;
-but under a budget per period it is always the one a filter starts with.
+deltas and its Rényi lanes (docs/proofs/filters.md, "Capped prices"). The first charge of an account fixes the
+split; but under a budget per period it is always the one a filter starts with.
 
 Describes the charges in a ledger, and the running totals that each charge states.
 
@@ -239,7 +239,8 @@ class Accounts:
 
         Raises BudgetExceeded, and nothing is written, if one account does not admit the event. `elsewhere`
         says that the release was made outside of this ledger and is only entered here: even as the first
-        charge it does not fix the split of delta, since it was made before the budget (docs/filters.md,
+        charge it does not fix the split of delta, since it was made before the budget
+        (docs/proofs/filters.md,
         "Capped prices").
         """
         priced = self.priced(event, periods, requested_price, elsewhere=elsewhere)

@@ -72,7 +72,8 @@ def rule_of(ledger: Ledger, budget: Budget | None = None) -> BudgetFilter:
     """Return the filter of a budget under the ledger's neighbor relation.
 
     If no budget is given, it is the filter of the dataset's budget, and divides delta between the releases'
-    own deltas and its Rényi orders as the first charge has fixed it (docs/filters.md, "Capped prices").
+    own deltas and its Rényi orders as the first charge has fixed it (docs/proofs/filters.md, "Capped
+    prices").
     """
     rule = (budget or policy_of(ledger).budget).filter(public_of(ledger).neighbors)
     last = None if budget is not None else last_charge(ledger)
@@ -201,9 +202,9 @@ def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
     """Return a bound on the epsilon of all charges together so far. Each is priced as its event, even where
     the filter has charged a capped price (`accounting.lanes`).
 
-    The bound is valid at any time, also if one stops asking because of what it says (docs/filters.md, Theorem
-    4). `delta` is the delta at which the bound holds; by default that of the budget, or for a budget without
-    a delta 1e-9, chosen by hand.
+    The bound is valid at any time, also if one stops asking because of what it says (docs/proofs/filters.md,
+    Theorem 4). `delta` is the delta at which the bound holds; by default that of the budget, or for a budget
+    without a delta 1e-9, chosen by hand.
     """
     used_delta = delta if delta is not None else policy_of(ledger).budget.delta or 1e-9
     return Odometer(delta=used_delta, neighbors=public_of(ledger).neighbors).read(charged(ledger))

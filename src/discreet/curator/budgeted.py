@@ -203,7 +203,7 @@ class BudgetedDataset:
         """Return a view of the rows of some periods only; its releases are charged to each of these periods.
 
         Guarantee: for tables that differ in the rows of one unit within one period, all releases together
-                   satisfy that period's budget (docs/filters.md, Theorem 5).
+                   satisfy that period's budget (docs/proofs/filters.md, Theorem 5).
         Assumes:   rows do not move to another period in later versions of the table.
         """
         per = self.policy.budget.per
@@ -319,7 +319,8 @@ class BudgetedDataset:
         then. `large_delta` and `large_epsilon` are explained in `Policy.check`.
 
         Decide without looking at answers: the guarantee of a budget that was chosen because of what was
-        released is weaker, as the deltas of all budgets that might have been chosen add up (docs/filters.md).
+        released is weaker, as the deltas of all budgets that might have been chosen add up
+        (docs/proofs/filters.md).
         """
         if not isinstance(policy, Policy):
             raise _require.fail("policy", policy, "a Policy(budget=..., analysts=...)")

@@ -47,9 +47,9 @@ class Curator(BudgetedDataset):
 
         Guarantee: all that is ever returned satisfies the dataset's budget, however questions depend on
                    earlier answers.
-        Proof:     the charge passes the filter (docs/filters.md, Theorem 1) inside one exclusive transaction,
-                   and is on disk before data is read; a stored release is post-processing of what was paid
-                   for.
+        Proof:     the charge passes the filter (docs/proofs/filters.md, Theorem 1) inside one exclusive
+                   transaction, and is on disk before data is read; a stored release is post-processing of
+                   what was paid for.
         Assumes:   the mechanism's event is its true price: the mechanism is of a class of discreet that
                    `_registry` lists, or is the steward's trusted code.
 

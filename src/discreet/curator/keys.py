@@ -75,7 +75,7 @@ class Key:
             raise LedgerError(
                 f"the key {path} is missing. Without it the ledger can be read and verified, but "
                 f"nothing can be asked. Restore its copy; if it is lost, carry what was spent over to a new "
-                f"ledger: docs/howto/back-up.md."
+                f"ledger: docs/back-up.md."
             ) from None
         except (OSError, ValueError):
             raise LedgerError(f"the key {path} cannot be read.") from None

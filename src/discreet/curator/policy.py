@@ -6,7 +6,7 @@ periods.
 
 A row belongs to one period at most, by its value in one declared column. Each period has a budget of its own,
 so that new rows, which come every month for example, can be asked about for ever. What that promises, and to
-whom, is in docs/filters.md, Theorem 5.
+whom, is in docs/proofs/filters.md, Theorem 5.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Period:
     `total` limits the privacy loss of people with rows in many periods, and is required where the unit is a
     person. It is a `Budget` for all periods together, or "unlimited". If it is unlimited, a period's budget
     holds for a person's rows within that period only. For all rows of a person who has rows in k periods, a
-    pure epsilon is multiplied by k, rho by k squared, and delta grows faster (docs/filters.md, Theorem 5).
+    pure epsilon is multiplied by k, rho by k squared, and delta grows faster (docs/proofs/filters.md, Theorem
+    5).
 
     >>> Period(column="admitted", every="month")
     Period(column='admitted', every='month')

@@ -5,7 +5,7 @@ The functions read released numbers and public facts only, never data, so they c
 Linear steps (`least_squares`, `measured`, `hierarchy`, `consistent_marginals`, `combine`) are unbiased and
 return their variances. Projections (`non_negative`, `with_total`, `isotonic`, `top_down`) never increase the
 distance to a truth that satisfies the same constraints, but bias single values, so they return plain arrays.
-See docs/inference.md for when to use what.
+See docs/workloads.md for when to use what.
 """
 
 from .hierarchy import Tree, hierarchy, round_table, round_to_total, round_tree, top_down

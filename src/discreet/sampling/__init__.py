@@ -2,7 +2,7 @@
 
 Most samplers take the number of draws and a stream of random bits (`Entropy`), and return a numpy array; the
 selections (`argmax_...`) return an index. Parameters are rationals; a float is taken at its binary value.
-docs/sampling.md explains how draws are both exact and fast.
+docs/proofs/sampling.md explains how draws are both exact and fast.
 """
 
 from ._bernoulli import bernoulli, binomial, poisson_subset, poisson_subsets

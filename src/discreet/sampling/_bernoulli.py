@@ -233,8 +233,8 @@ Indices = npt.NDArray[np.int64]
 _SPARSE = Fraction(1, 1 << 40), Fraction(1, 16)
 # The largest number of gaps drawn at once. Changes speed and what a seed gives, not the distribution.
 _GAPS = 1 << 14
-# The largest relative error that is assumed of numpy's log (2**-48, see docs/sampling.md) and of the few
-# operations around it.
+# The largest relative error that is assumed of numpy's log (2**-48, see docs/proofs/sampling.md) and of the
+# few operations around it.
 _SKIP_ERROR = 2.0**-44
 
 

@@ -282,7 +282,7 @@ class BudgetPreview:
             return f"{self.fits:,} of these"
         return (
             f"{self.fits:,} of these, more than {left:.4g} / {price:.4g}: with the budget's delta, many "
-            f"small prices add up to less than their sum (docs/filters.md)"
+            f"small prices add up to less than their sum (docs/proofs/filters.md)"
         )
 
     @property

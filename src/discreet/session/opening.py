@@ -73,7 +73,7 @@ def open(
 
     `data`: a Parquet or CSV file, a folder, a pattern ("visits-*.parquet") or a list of these,
     `tables.Database(path, table)`, a data frame, an Arrow table, a mapping of columns, a table of a
-    PostgreSQL database ("postgresql://user@host/database", with the name `table`; docs/engines.md), or a
+    PostgreSQL database ("postgresql://user@host/database", with the name `table`; docs/databases.md), or a
     Spark DataFrame of a stored table.
 
     Public facts. `schema`: facts by column, the path of a schema file, or a `Public`. `unit`: `dp.rows()` if

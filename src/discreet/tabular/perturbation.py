@@ -7,7 +7,7 @@ released: the minimizer that is computed with it gets exact discrete noise as we
 Objective perturbation is proved for a continuous noise vector. The functions here return such a vector
 rounded: there is an ideal draw with exactly the stated distribution, and every returned coordinate is within
 a stated precision of it. This distance is counted as part of the solver's tolerance, which
-the exact noise covers (docs/decisions/0020-noise-inside-the-objective.md).
+the exact noise covers (docs/decisions/0011-noise-inside-the-objective.md).
 
 Output perturbation: minimize the objective, and add noise to the minimizer.
 

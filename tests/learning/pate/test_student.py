@@ -109,7 +109,7 @@ def test_what_cannot_be_learned_is_refused(run: Any) -> None:
 
 
 def test_the_examples_of_the_page_run() -> None:
-    done = doctest.testfile(str(Path(__file__).parents[3] / "docs" / "pate.md"), module_relative=False)
+    done = doctest.testfile(str(Path(__file__).parents[3] / "docs" / "images.md"), module_relative=False)
     assert done.failed == 0
     assert done.attempted >= 15
 

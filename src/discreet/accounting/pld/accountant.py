@@ -35,7 +35,7 @@ __all__ = ["RULES", "Rule", "bounds", "delta", "delta_bounds", "epsilon", "reaso
 # counted as infinite loss: far below the relative width of the intervals that are returned, about 1e-4.
 _TAIL = 1e-8
 # The mass of such tails where delta is sought and not known yet: far below every delta that has digits here
-# (docs/pld.md: about 1e-15).
+# (docs/proofs/pld.md: about 1e-15).
 _SMALLEST_TAIL = 1e-40
 # The delta of lower bounds that are asked for at delta 0. Any positive one is valid; a smaller one is tighter
 # until floats underflow.
@@ -46,10 +46,10 @@ def epsilon(event: Event, delta: float) -> float:
     """Return an upper bound on the epsilon of an event at a delta.
 
     For sampled Gaussians it was within a relative 1e-4 of the least epsilon that holds, wherever that was
-    measured (docs/pld.md).
+    measured (docs/proofs/pld.md).
 
     Guarantee: the event is (epsilon, delta)-DP under its neighbor relation.
-    Proof:     docs/pld.md; each event's dominating pair has its theorem in RULES.
+    Proof:     docs/proofs/pld.md; each event's dominating pair has its theorem in RULES.
 
     >>> run = ev.Gaussian(noise_multiplier=1.1).sampled(rate=256 / 60_000).repeated(14_063)
     >>> 2.38168973 <= epsilon(run, 1e-5) <= 2.38168973 * 1.0001

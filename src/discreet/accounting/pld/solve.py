@@ -2,8 +2,8 @@
 lattices planned around its answer.
 
 Every pass returns a certified bound, so that passes differ in tightness only and the best one is kept. The
-constants below, and all of `planning`, change tightness and time, never whether a bound holds; docs/pld.md
-reports what was measured with these values.
+constants below, and all of `planning`, change tightness and time, never whether a bound holds;
+docs/proofs/pld.md reports what was measured with these values.
 
 Symbols: `theta` is the tilt, the exponent of the weight e^(theta L) that a loss L gets before the transform;
 `k` is the logarithm of the moment generating function of the sum of losses, for planning

@@ -21,7 +21,7 @@ from .query import LARGE_EPSILON
 WARNING = (
     "warning: decide about budgets without looking at answers. A budget that was chosen because of "
     "what was released promises less: the deltas of all budgets that might have been chosen add up "
-    "(docs/filters.md)."
+    "(docs/proofs/filters.md)."
 )
 
 

@@ -11,7 +11,7 @@ opened is noticed.
 
 A stamp only ever refuses to read a file that is no longer the one that was checked. It decides neither what
 is served from the store nor what is charged. That a file was written while it is open does show:
-docs/sharp-edges.md says how to replace a table.
+docs/promise.md says how to replace a table.
 
 Answers any SQL about rows that are not private, such as synthetic ones. Because no value is secret, the
 text of an engine's error is shown.

@@ -84,7 +84,7 @@ def _chosen_totals(g: Generator, node: Any) -> str:
 
     Without these steps in the text, Spark would group by (unit, group) in a hash table on either side of a
     shuffle, then shuffle and sort the totals by unit. That takes three times the CPU time at ten million
-    rows, most of which are the only one of their unit and group (docs/scale.md).
+    rows, most of which are the only one of their unit and group (docs/databases.md).
 
     "p" is a hash of the unit, so that it changes nothing to group and partition by it too. Sorting first by
     32 bits of "p" and 32 bits of "h" in one number is a hint that decides nothing: Spark has a radix sort

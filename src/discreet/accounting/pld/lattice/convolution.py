@@ -2,8 +2,8 @@
 off.
 
 `DeltaCurve` holds a certified (that is, proved) upper bound on delta at every lattice epsilon of its window;
-`Tests` holds the probabilities of threshold tests, which bound delta from below. docs/pld.md has the proof
-("Two discretisations" and "Composition by a tilted Fourier transform").
+`Tests` holds the probabilities of threshold tests, which bound delta from below. docs/proofs/pld.md has the
+proof ("Two discretisations" and "Composition by a tilted Fourier transform").
 
 Symbols: P and Q are the two distributions of the composition, h is the mesh of the lattice, theta the tilt: a
 loss L has weight e^(theta L) in the tilted distribution, which has total mass 1 and is multiplied by
@@ -771,7 +771,7 @@ def joint(
 
     Guarantee: `upper` with `infinite` dominates every mechanism that is composed of mechanisms dominated by
                `above`; `lower` is what post-processing leaves of the composition of `below`.
-    Proof:     docs/pld.md, "Two discretisations"; products of dominating pairs dominate.
+    Proof:     docs/proofs/pld.md, "Two discretisations"; products of dominating pairs dominate.
     """
     mesh = _mesh(above, tail)
     high = _composed([(_upper(pair, mesh, tail / n), n) for pair, n in above], tail)

@@ -1,7 +1,8 @@
 """Plans a lattice: a saddle-point estimate of the answer, then a mesh and a window made for it.
 
 Nothing here is certified, and nothing certified depends on it: a poor plan makes the bounds wider, never
-wrong. The constants may be changed for tightness and time; docs/pld.md reports what was measured with them.
+wrong. The constants may be changed for tightness and time; docs/proofs/pld.md reports what was measured with
+them.
 
 Symbols: L is the privacy loss under P of one step, S that of the composition, n a number of steps, k(t) = log
 E exp(t S) with its first two derivatives (`Cumulants`), theta the tilt, h the mesh. "Tilted by t" means

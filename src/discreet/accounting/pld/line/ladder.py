@@ -8,7 +8,7 @@ makes the line short and raises epsilon.
 
 The proof rests on the bounds of each line, and on levels being disjoint and together holding all runs, so
 that their deltas add up. All plans, and the constants below, decide how tight the interval is and how long it
-takes, never whether it holds; docs/pld.md reports what was measured with them.
+takes, never whether it holds; docs/proofs/pld.md reports what was measured with them.
 
 Symbols: `k` is the logarithm of the moment generating function of a run (`mesh.Cumulants`), for planning;
 theta is a tilt; a slope is -d log(delta) / d epsilon. The losses of each step are lowered by a constant, its

@@ -14,8 +14,8 @@ subtracted from the lower bound.
 A run is one outcome of the whole composition. Where huge losses ("jumps") are rare, runs are sorted by their
 largest loss into levels (`Level`), and each level is integrated by itself: with c the transform
 of one step without a jump and j that of a jump, (c + j)^n - c^n takes the place of M^n, and runs without a
-jump belong to another level or are bounded by Chernoff. docs/pld.md has the proof ("Along a line" and "Rare
-huge losses").
+jump belong to another level or are bounded by Chernoff. docs/proofs/pld.md has the proof ("Along a line" and
+"Rare huge losses").
 
 All values along the line are those of the tilted distribution, divided by M(theta)^n; `log_scale` is the log
 of that factor. The losses of each step are lowered by a constant, its offset; epsilon "counted from the
@@ -28,7 +28,7 @@ split in two where rare huge losses ("jumps") begin.
 A run of many steps (one outcome of the whole composition) may consist of many tiny losses and now and then a
 jump. No single tilt suits both. `Cut` keeps them apart, and runs are sorted into levels by their largest loss
 (`Level`): `line` integrates the runs of one level, and bounds by Chernoff those that are not integrated.
-docs/pld.md, "Rare huge losses".
+docs/proofs/pld.md, "Rare huge losses".
 
 Symbols: L is a loss, theta or t a tilt, u a frequency; "core" is a step's loss distribution without a jump,
 "far" that of a jump; the odds of a jump are E exp(theta L) over the jumps divided by that over the core.
@@ -41,7 +41,7 @@ frequency u, from the spread of the losses alone.
 Symbols: L is the loss of a sampled Gaussian step (`pair`), tilted by theta: its density under P is multiplied
 by e^(theta L) and normalised. phi(u) = E exp(iuL) under that distribution, and L' is an independent copy of
 L. Noise t is in standard deviations; r(t) is the likelihood ratio and p the power of r that tilts the noise
-(`log_ratio`, `power`); mu = 1 / sigma. docs/pld.md, "Along a line", item 4.
+(`log_ratio`, `power`); mu = 1 / sigma. docs/proofs/pld.md, "Along a line", item 4.
 
 Computes the moment generating function M(z) = E exp(z L) of one sampled Gaussian step along the vertical
 line z = theta + iu, with a proved error.
@@ -970,7 +970,7 @@ class Line:
 
         Guarantee: the part of the composition's delta at epsilon + sum of offsets that comes from runs of
                    this level, and of those it accounts for, lies between them.
-        Proof:     docs/pld.md, "Along a line" and "Rare huge losses".
+        Proof:     docs/proofs/pld.md, "Along a line" and "Rare huge losses".
         """
         value, error = self._integral(0, epsilon)
         density, density_error = self._integral(1, epsilon)

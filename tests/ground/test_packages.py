@@ -1,4 +1,4 @@
-"""A description is read by a process that has not loaded its room: rooms are loaded from a closed list."""
+"""A description is read by a process that has not loaded its package: packages are loaded from a closed list."""
 
 from __future__ import annotations
 
