@@ -24,8 +24,12 @@ def commands() -> list[list[str]]:
     (block,) = [
         b for b in re.findall(r"```sh\n(.*?)```", TOUR.read_text("utf-8"), re.S) if "init patients.csv" in b
     ]
+    block, question = (
+        re.sub(r'^ask="(.*)"\n', "", block, flags=re.M),
+        re.findall(r'^ask="(.*)"$', block, re.M),
+    )
     lines = [part for line in block.splitlines() for part in line.partition("#")[0].split(";")]
-    words = [shlex.split(line) for line in lines]
+    words = [shlex.split(line.replace('"$ask"', shlex.quote("".join(question)))) for line in lines]
     return [line[1:] for line in words if line]
 
 

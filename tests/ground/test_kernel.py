@@ -77,7 +77,8 @@ assert not charges and people.spent > 2
 
 def cells(start: str) -> list[str]:
     """Return the code of all cells. What README and the example print is shown as a notebook shows it, too."""
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    pages = [(ROOT / name).read_text() for name in ("README.md", "docs/tour.md")]
+    block = "\n".join(re.search(r"```python\n(.*?)```", page, re.S).group(1) for page in pages)
     shown = re.sub(r"^print\((.*)\)(\s*#.*)?$", r"display(\1)", block, flags=re.M)
     assert shown.count("display(") == 4
     example = [

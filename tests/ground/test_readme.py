@@ -18,11 +18,28 @@ PAGES = "".join(
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGES, re.S)
 
 
-def test_it_opens_with_two_sentences_and_the_two_commands():
-    title, text, commands = README.split("\n\n")[:3]
+def test_the_first_screen_has_two_sentences_an_install_five_lines_and_an_answer():
+    """A reader who leaves after a minute has seen an answer with its error and its price."""
+    title, text, install = README.split("\n\n")[:3]
     assert title == "# discreet"
     assert len(re.findall(r"\.(\s|$)", text)) == 2
-    assert commands == "```sh\nmake demo\nmake test\n```"
+    assert install == "```sh\npip install .\n```"
+    screen = "\n".join(README.splitlines()[:30])
+    (code,) = re.findall(r"```python\n(.*?)```", screen, re.S)
+    assert len([line for line in code.splitlines() if line]) <= 5
+    assert "±" in screen
+    assert "epsilon 0.5)" in screen
+    assert README.index("make demo\nmake test") < README.index("![")
+
+
+def test_the_answer_it_shows_is_what_its_five_lines_print(tmp_path):
+    """The same words and the same errors; the noise is fresh."""
+    code, shown = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.S).groups()
+    printed = warm.run(code, tmp_path).stdout
+    noise = re.compile(r"^(\w+ +)[\d,]+ ±", re.M)
+    assert len(noise.findall(shown)) == 4
+    words = [re.sub(r"[ -]+", " ", noise.sub(r"\1 n ±", text)).strip() for text in (shown, printed)]
+    assert words[0] == words[1]
 
 
 def test_every_make_target_it_names_exists():
@@ -57,7 +74,7 @@ def walk(*, own_file: bool) -> str:
     """The commands of README for one's own CSV file, as they stand there: in this environment instead of the
     one that `make` sets up, and with a file of one's own in the place of README's."""
     (block,) = [block for block in re.findall(r"```sh\n(.*?)```", README, re.S) if "<<'END'" in block]
-    block, activated = re.subn(r"^\. \.venv/.*\n", "", block, flags=re.M)
+    block, activated = re.subn(r"^\. \.venv-demo/.*\n", "", block, flags=re.M)
     trial = re.compile(r"^python - > visits\.csv <<'PY'.*?^PY\n", re.M | re.S)
     assert activated == len(trial.findall(block)) == 1
     return trial.sub("", block) if own_file else block
@@ -95,7 +112,7 @@ def test_its_commands_answer_a_messy_file_from_an_empty_folder(own_file, tmp_pat
     # Noise may leave no row to one ward's average, which is "-" then; hardly to those of all three.
     assert re.search(r"^[ABÜ] .*±.*±", done.stdout, re.M)
     assert "Privacy label" in (tmp_path / "label.html").read_text()
-    again = ran(walk(own_file=own_file).splitlines()[-2], tmp_path)
+    again = ran("\n".join(walk(own_file=own_file).splitlines()[-4:-1]), tmp_path)
     assert "left: 2" in again.stderr, "asked again, it is free"
     months = ran(
         "discreet query visits.csv 'SELECT month(Admitted) AS m, COUNT(*) AS n FROM visits GROUP BY m' --epsilon 1",
