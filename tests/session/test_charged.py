@@ -9,7 +9,6 @@ import pytest
 import discreet as dp
 from discreet import mechanisms
 from discreet._errors import charges
-from discreet._require import paying
 
 COUNT = "SELECT COUNT(*) AS n FROM t"
 
