@@ -9,6 +9,7 @@ import pytest
 import discreet as dp
 from discreet import mechanisms
 from discreet._errors import charges
+from discreet._require import paying
 
 COUNT = "SELECT COUNT(*) AS n FROM t"
 
@@ -51,12 +52,14 @@ def test_what_is_refused_before_the_charge_says_so(ask):
 def test_what_is_refused_after_a_charge_does_not_say_that_nothing_was_charged():
     """The first of two questions is charged, the second does not fit any more."""
     people = opened()
-    with (
-        pytest.raises(dp.BudgetExceeded, match=r"What was charged before stays charged\.$") as raised,
-        door(),
-    ):
+
+    @paying
+    def both():
         people.sql(COUNT, epsilon=1)
         people.sql("SELECT SUM(x) AS s FROM t", epsilon=2)
+
+    with pytest.raises(dp.BudgetExceeded, match=r"What was charged before stays charged\.$") as raised:
+        both()
     assert raised.value.charged is True
     assert people.spent == 1
 
