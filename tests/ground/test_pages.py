@@ -39,7 +39,7 @@ ELSEWHERE = {
     "tour.md": "ground/test_readme.py",
 }
 # pages whose blocks need a server or a table that the page does not make
-UNRUN = {"server.md", "synthetic.md"}
+UNRUN = {"server.md"}
 # pages whose doctests run there, because they need half a minute of torch; the plain blocks run here
 DOCTESTS_ELSEWHERE = {"migrate.md": "learning/test_docs.py", "workloads.md": "inference/test_docs.py"}
 
