@@ -174,8 +174,8 @@ def commands() -> str:
     from discreet.app.cli import COMMANDS, load
 
     parts = [
-        "# Commands\n\nEvery command has `--help`; most have `--json`. Exit codes: [how "
-        "to](../howto/exit-codes.md).\n"
+        "# Commands\n\nEvery command has `--help`; most have `--json`. Exit codes: [their "
+        "meaning](../exit-codes.md).\n"
     ]
     for name in COMMANDS:
         parts += _command(load(name), f"discreet {name}", 2)
