@@ -30,12 +30,17 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
 
 
 def sessions(markdown: str) -> str:
-    """Name the blocks that begin with a prompt as sessions: prompts and output get a look of their own."""
-    markdown = re.sub(r"^( *```)sh\n(?= *\$ )", r"\1console\n", markdown, flags=re.M)
+    """Name the blocks that begin with a prompt as sessions: prompts and output get a look of their own.
+
+    Not where a command reads what follows it: a session would show that as output.
+    """
+    markdown = re.sub(
+        r"^( *```)sh\n(?= *\$ )(?!(?: *(?:[^`\s].*)?\n)*?.*<<)", r"\1console\n", markdown, flags=re.M
+    )
     return re.sub(r"^( *```)python\n(?=(?: *#.*\n)* *>>> )", r"\1pycon\n", markdown, flags=re.M)
 
 
-_SESSION = re.compile(r'<div class="(language-(?:console|pycon) highlight)">(<pre.*?</pre>)', re.S)
+_BLOCK = re.compile(r'<div class="(language-(?:sh|console|pycon) highlight)">(<pre.*?</pre>)', re.S)
 
 
 def copied(html: str) -> str:
@@ -43,9 +48,11 @@ def copied(html: str) -> str:
 
     def block(match: re.Match[str]) -> str:
         shown = unescape(re.sub(r"<[^>]*>", "", match[2]))
+        if not shown.startswith("$ ") and ">>> " not in shown:
+            return match[0]
         return f'<div class="{match[1]}" data-copy="{escape(typed(shown))}">{match[2]}'
 
-    return _SESSION.sub(block, html)
+    return _BLOCK.sub(block, html)
 
 
 # a line, those it is continued on, and the text that a command reads up to a word of its own

@@ -194,6 +194,10 @@ def test_sessions_are_copied_without_prompts_and_output() -> None:
 def test_what_a_command_reads_up_to_a_word_is_copied_with_it() -> None:
     text = "$ cat > a <<'END'\n$ 1;2\n\nrow\nEND\nsaid\n$ ls\n"
     assert rendering.typed(text) == "cat > a <<'END'\n$ 1;2\n\nrow\nEND\nls"
+    html = shown(
+        f"```sh\n{text}```\n\n```sh\n$ ls\nout\n```\n\n\n```sh\n$ a\n\n$ cat <<X\nX\n```\n\nthis << that\n"
+    )
+    assert re.findall(r'class="language-(\w+) highlight" data-copy', html) == ["sh", "console", "sh"]
 
 
 def test_a_hit_in_a_guide_counts_more_than_one_in_the_reference() -> None:
