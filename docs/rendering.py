@@ -93,7 +93,14 @@ def _formula(match: re.Match[str]) -> str:
     latex = unescape(latex).strip()
     if re.match(r"[\w$]", before) or re.match(r"[\w$]", after):
         raise ValueError(f"${latex}$ touches a word or a dollar: GitHub shows no formula there")
-    return before + mathml(latex, "block" if tag == "div" else "inline") + after
+    made = mathml(latex, "block" if tag == "div" else "inline")
+    if tag == "span" and len(unescape(re.sub(r"<[^>]*>", "", made))) > LONG:
+        made = made.replace("<math ", '<math class="long" ', 1)
+    return before + made + after
+
+
+# signs of a formula within a line, which browsers never break: wider than a phone, so it scrolls there
+LONG = 24
 
 
 ENVIRONMENTS = {"aligned", "align*", "split", "cases", "matrix", "pmatrix", "bmatrix", "vmatrix"}
@@ -118,8 +125,12 @@ def mathml(latex: str, display: str = "inline") -> str:
 
 # left and right of names such as ln and Pr: as in TeX, and nothing before a bracket
 _NAME = re.compile(r"<(mi|mo)[^>]*>([A-Za-z]{2,}(?:&#x02009;[a-z]+)?)</\1>(?=(<mo[^>]*>(?:&#x00028;|\[))?)")
-# characters that the package takes for letters or writes as ASCII
-_SIGNS = {"<mi>&#x0007E;</mi>": "<mo>&#x0223C;</mo>"} | {
+# characters that the package takes for letters, writes as ASCII, or spaces as no book does
+_SIGNS = {
+    "<mi>&#x0007E;</mi>": "<mo>&#x0223C;</mo>",
+    "<mo>&#x0002F;</mo>": '<mo lspace="0" rspace="0">/</mo>',
+    '<mo stretchy="false">&#x0007C;</mo>': '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;</mo>',
+} | {
     f"<mi>&#x0{code};</mi>": f'<mo stretchy="false">&#x0{code};</mo>'
     for code in ("2308", "2309", "230A", "230B")
 }

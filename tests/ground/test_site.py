@@ -138,10 +138,17 @@ def test_formulas_become_mathml_within_lines_and_on_lines_of_their_own() -> None
     assert not re.search(r"[$\\]|arithmatex", html)
 
 
+def test_only_long_formulas_within_lines_scroll_on_a_phone() -> None:
+    assert 'class="long"' in shown("so $x_1 + x_2 + x_3 + x_4 + x_5 + x_6 + x_7 + x_8 + x_9$")
+    assert 'class="long"' not in shown("so $x_1 + x_2$\n\n$$\n" + "x + " * 30 + "x\n$$\n")
+
+
 def test_names_and_relations_of_formulas_have_the_spaces_of_tex() -> None:
     assert '<mo lspace="0.167em" rspace="0">Pr</mo>' in rendering.mathml(r"\Pr(x)")
     assert '<mo lspace="0.167em" rspace="0.167em">ln</mo>' in rendering.mathml(r"\ln x")
     assert "<mo>&#x0223C;</mo>" in rendering.mathml(r"X \sim Y")
+    assert '<mo lspace="0" rspace="0">/</mo>' in rendering.mathml("1/n")
+    assert rendering.mathml("|x|").count('lspace="0" rspace="0">&#x0007C;') == 2
     assert '<mo stretchy="false">&#x02308;</mo>' in rendering.mathml(r"\lceil x \rceil")
 
 
