@@ -33,13 +33,14 @@ ELSEWHERE = {
     "learning.md": "learning/test_docs.py",
     "local.md": "local/test_docs.py",
     "mechanisms.md": "mechanisms/test_docs.py",
+    "server.md": "web/test_docs.py",
     "sql.md": "ground/test_readme.py",
     "streaming.md": "streaming/test_docs.py",
     "tabular.md": "tabular/test_docs.py",
     "tour.md": "ground/test_readme.py",
 }
-# pages whose blocks need a server or a table that the page does not make
-UNRUN = {"server.md", "synthetic.md"}
+# pages whose blocks need a table that the page does not make
+UNRUN = {"synthetic.md"}
 # pages whose doctests run there, because they need half a minute of torch; the plain blocks run here
 DOCTESTS_ELSEWHERE = {"migrate.md": "learning/test_docs.py", "workloads.md": "inference/test_docs.py"}
 
