@@ -28,6 +28,7 @@ ELSEWHERE = {
     "adaptive.md": "adaptive/test_docs.py",
     "auditing.md": "auditing/test_docs.py",
     "curator.md": "ground/test_readme.py",
+    "databases.md": "tables/test_docs.py",
     "explain.md": "explaining/test_docs.py",
     "images.md": "learning/pate/test_student.py",
     "learning.md": "learning/test_docs.py",
