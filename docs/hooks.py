@@ -175,7 +175,7 @@ def commands() -> str:
 
     parts = [
         "# Commands\n\nEvery command has `--help`; most have `--json`. Exit codes: [how "
-        "to](../howto/exit-codes.md).\n"
+        "to](../exit-codes.md).\n"
     ]
     for name in COMMANDS:
         parts += _command(load(name), f"discreet {name}", 2)
