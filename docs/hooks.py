@@ -50,6 +50,9 @@ FIRST = (
     *("api", "reference/discreet", "reference/commands", "exit-codes", "glossary"),
     *("architecture", "contributing", "benchmarks", "nist", "history-of-flaws", "never-run", "not-here"),
 )
+# how much a hit counts in the search: where guide and reference say the same words, the guide is first
+BOOSTS = {"Reference": 0.2, "Examples": 0.15, "Inside": 0.1}
+GUIDE = 2.0
 OUTSIDE = ("CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "LICENSE")
 
 
@@ -59,6 +62,11 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, path, content=text))
     config.nav = menu([file.src_uri for file in files.documentation_pages()])
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> None:
+    """Say how much a hit in this page counts in the search."""
+    page.meta.setdefault("search", {"boost": BOOSTS.get(part_of(page.file.src_uri), GUIDE)})
 
 
 def generated() -> dict[str, str]:
@@ -174,8 +182,8 @@ def commands() -> str:
     from discreet.app.cli import COMMANDS, load
 
     parts = [
-        "# Commands\n\nEvery command has `--help`; most have `--json`. Exit codes: [how "
-        "to](../howto/exit-codes.md).\n"
+        "# Commands\n\nEvery command has `--help`; most have `--json`. Exit codes: [their "
+        "meaning](../exit-codes.md).\n"
     ]
     for name in COMMANDS:
         parts += _command(load(name), f"discreet {name}", 2)

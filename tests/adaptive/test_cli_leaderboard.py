@@ -151,7 +151,10 @@ def _source() -> Any:
 
 def test_files_that_are_no_predictions_are_refused_and_change_nothing(data: str) -> None:
     assert "no leaderboard" in refused("leaderboard", "show", data)
-    run("leaderboard", "init", data, "--target", "label", "--id", "row", "--epsilon", "1")
+    told = json.loads(
+        run("leaderboard", "init", data, "--target", "label", "--id", "row", "--epsilon", "1", "--json")
+    )
+    assert told == {"board": 2, "improvements": 100}
     texts = {
         "empty.csv": "",
         "head.csv": "id,label\n",

@@ -116,6 +116,10 @@ def test_messages_speak_the_words_of_the_shell(ready):
     assert "epsilon=" not in words
     assert in_shell_words("insist: large_delta=True.") == "insist: --large-delta."
     assert in_shell_words("give other=True or delta=...") == "give --other or --delta ..."
+    assert (
+        in_shell_words("may count, participations=... Nothing") == "may count, --participations ... Nothing"
+    )
+    assert in_shell_words("Give horizon=, or restart=.") == "Give --horizon, or --restart."
     assert in_shell_words("the limit 1 (delta=1e-06)") == "the limit 1 (delta 1e-06)"
     assert in_shell_words("session.curator.change_policy(...)") == "discreet policy"
 

@@ -131,5 +131,5 @@ def test_the_shell_carries_and_a_missing_key_names_the_page(tmp_path, old):
     shown = CliRunner().invoke(app, ["ledger", "show", "--json", str(tmp_path / "new.csv.ledger")]).output
     assert shown.count("carried over:") == 6
     (tmp_path / "new.csv.ledger.key").unlink()
-    with pytest.raises(LedgerError, match=r"docs/howto/back-up\.md"):
+    with pytest.raises(LedgerError, match=r"docs/back-up\.md"):
         without_data(tmp_path / "new.csv.ledger")

@@ -63,6 +63,29 @@ def test_each_audience_gets_its_own_text_of_everything(people: dp.Session, audie
     assert len({flat(dp.explain(1.0, audience=name)) for name in AUDIENCES}) == 3
 
 
+def test_what_was_started_is_explained_by_the_price_that_was_paid() -> None:
+    opened = dp.open(rand_hie(), budget=dp.Budget(epsilon=3, delta=1e-6), ledger=":memory:")
+    stream = opened.stream(COUNT, epsilon=1, delta=1e-7, horizon=64, participations=2)
+    watch = opened.watch(100, epsilon=1, positives=2)
+    for subject, mechanism in (
+        (stream, stream.counter),
+        (watch, watch.live.mechanism),
+        (watch.live, watch.live.mechanism),
+    ):
+        shown, plain = dp.explain(subject), dp.explain(mechanism)
+        assert shown.risk == plain.risk
+        assert shown.risk.epsilon == pytest.approx(1, rel=1e-3)
+        assert f"this {type(subject).__name__} means" in shown.title
+        assert shown.facts[-1] == plain.facts[-1]
+        assert shown.risk.delta == 0
+    gaussian = opened.stream(
+        COUNT, epsilon=1, delta=1e-7, horizon=64, participations=2, strategy="blt"
+    )  # the delta that was asked for, not the usual one
+    assert dp.explain(gaussian).risk.delta == 1e-7
+    assert dp.explain(gaussian).risk.epsilon == pytest.approx(1, rel=0.02)
+    assert "one person" in flat(dp.explain(gaussian))
+
+
 def test_a_session_adds_up_and_an_analyst_sees_only_what_is_theirs(people: dp.Session) -> None:
     steward, ann = flat(dp.explain(people)), flat(dp.explain(people.as_analyst("ann")))
     assert "GROUP BY health" in steward

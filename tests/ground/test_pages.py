@@ -28,18 +28,18 @@ ELSEWHERE = {
     "adaptive.md": "adaptive/test_docs.py",
     "auditing.md": "auditing/test_docs.py",
     "curator.md": "ground/test_readme.py",
+    "databases.md": "tables/test_docs.py",
     "explain.md": "explaining/test_docs.py",
     "images.md": "learning/pate/test_student.py",
     "learning.md": "learning/test_docs.py",
     "local.md": "local/test_docs.py",
     "mechanisms.md": "mechanisms/test_docs.py",
+    "server.md": "web/test_docs.py",
     "sql.md": "ground/test_readme.py",
     "streaming.md": "streaming/test_docs.py",
     "tabular.md": "tabular/test_docs.py",
     "tour.md": "ground/test_readme.py",
 }
-# pages whose blocks need a server or a table that the page does not make
-UNRUN = {"server.md", "synthetic.md"}
 # pages whose doctests run there, because they need half a minute of torch; the plain blocks run here
 DOCTESTS_ELSEWHERE = {"migrate.md": "learning/test_docs.py", "workloads.md": "inference/test_docs.py"}
 
@@ -51,8 +51,7 @@ def blocks(page: Path, language: str) -> list[str]:
 PAGES = sorted(
     page
     for page in DOCS.rglob("*.md")
-    if (blocks(page, "python") or blocks(page, "sh"))
-    and str(page.relative_to(DOCS)) not in {*ELSEWHERE, *UNRUN}
+    if (blocks(page, "python") or blocks(page, "sh")) and str(page.relative_to(DOCS)) not in ELSEWHERE
 )
 NAMES = [str(page.relative_to(DOCS)) for page in PAGES]
 
@@ -262,6 +261,15 @@ def test_prose_has_lines_of_at_most_110_characters() -> None:
             # what is one command or one link cannot be broken
             single = words.startswith(("|", "<", "![", "`")) or line.startswith("    ")
             assert single or len(line) <= 110, f"{page.relative_to(ROOT)}: {line[:60]}"
+
+
+def test_code_is_at_most_88_characters_wide() -> None:
+    """It fits beside the menu of the site. What a session prints may be wider."""
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        for language in ("python", "sh"):
+            for line in "\n".join(blocks(page, language)).splitlines():
+                printed = ">>>" in page.read_text() and not line.startswith((">>>", "..."))
+                assert printed or len(line) <= 88, f"{page.relative_to(ROOT)}: {line[:60]}"
 
 
 def test_every_cause_in_the_history_of_flaws_names_tests_that_are_there() -> None:

@@ -162,6 +162,11 @@ def test_the_price_is_one_gaussian_and_the_noise_grows_with_the_sensitivity() ->
     assert banded.event == acc.CorrelatedGaussian(
         noise_multiplier=1.0, steps=6, participation=acc.Banded(bands=3, times=2)
     )
+    # the square root of 6 steps, and never more than the 3 of a pass
+    assert trainer(strategy="banded").schedule.strategy == square_root(6, bands=2)  # type: ignore[attr-defined]
+    passes = trainer(strategy="banded", epochs=12)
+    assert passes.schedule.strategy == square_root(36, bands=3)  # type: ignore[attr-defined]
+    assert passes.event.participation == acc.Banded(bands=3, times=12)  # type: ignore[attr-defined]
     full = trainer(batch=60, epochs=5)
     assert (full.schedule.steps, full.deviation) == (5, pytest.approx(0.5 * math.sqrt(5)))
     replaced = trainer(public=Public(size=60, neighbors="replace"))
@@ -244,8 +249,11 @@ def test_bad_strategies_are_refused() -> None:
             Dense(rows=rows)
     with pytest.raises(InvalidInput, match="for 8 steps"):
         Cyclic(bins=3, epochs=3, divisor=1.0, strategy=dense(1, 8))
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="'square_root' or 'banded' or 'blt', got 'cube_root'"):
         trainer(strategy="cube_root")
+    for tree in ("tree", "honaker"):
+        with pytest.raises(InvalidInput, match="Take 'blt'"):
+            trainer(strategy=tree)
     with pytest.raises(Unsupported, match="noise_aware=False"):
         trainer(optimizer=Adam())
     with pytest.raises(Unsupported, match="continuous Gaussian"):

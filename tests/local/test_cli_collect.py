@@ -119,3 +119,17 @@ def test_local_errors_grow_with_the_root_of_the_people_and_central_ones_do_not(t
     path = plots.against_central(tmp_path / "local.png", counts, curves, 1.0)
     assert path.stat().st_size > 10_000
     assert np.isfinite(list(curves.values())).all()
+
+
+def test_the_comparison_is_a_table_or_json_and_a_picture(folder: Path) -> None:
+    told = json.loads(run("compare", "--runs", "20", "--out", "one.png", "--json"))
+    assert told["people"] == [100, 1000, 10_000, 100_000]
+    assert {name: len(errors) for name, errors in told["errors"].items()} == {
+        "central": 4,
+        "shuffled": 4,
+        "local": 4,
+    }
+    assert Path(told["picture"]).samefile("one.png")
+    shown = run("compare", "--runs", "20", "--out", "two.png")
+    assert "picture saved as two.png" in shown
+    assert "shuffled" in shown

@@ -196,7 +196,8 @@ def explain(
     """Explain what an epsilon, an event, an answer, a model, a budget or a session means for one person.
 
     `subject` is a number (an epsilon), or whatever has a price: an accounting event, an answer, a release, a
-    fitted model, a mechanism, a preview, a budget, a session (then also what its ledger adds up to).
+    fitted model, a mechanism, a stream or watch that was started, a preview, a budget, a session (then also
+    what its ledger adds up to).
     `audience` is "public", "policy" or "engineer". `delta` is by default the subject's own; where it has
     none, 0 if the epsilon at delta 0 is finite, else 1e-6. `neighbors` is the neighbor relation of an epsilon
     given as a number, or of a budget; everything else has its own.
@@ -223,7 +224,7 @@ def explain(
         )
     event, own_delta, title, facts = _price_facts(subject, as_neighbors(neighbors))
     chosen = _delta(event, own_delta) if delta is None else float(delta)
-    unit = getattr(getattr(subject, "public", None), "unit", None)
+    unit = getattr(getattr(_started(subject) or subject, "public", None), "unit", None)
     return explain_event(
         event,
         delta=chosen,
@@ -370,7 +371,8 @@ def _price_facts(
     """Return the subject's event, its own delta or None, a title, and facts for the head of the page.
 
     Subjects are recognized by what they hold: `query` (a preview), `event_` (a fitted model), `event` (a
-    release or a mechanism), or `rho`, `epsilon` and `delta` (a budget).
+    release or a mechanism), a mechanism that was started (a stream or a watch), or `rho`, `epsilon` and
+    `delta` (a budget).
     """
     facts: tuple[tuple[str, str], ...]
     subject = None if isinstance(subject, type) else subject
@@ -403,6 +405,17 @@ def _price_facts(
             f"What this {type(subject).__name__} means for one person",
             (("Released", name),),
         )
+    started = _started(subject)
+    if started is not None:
+        # A stream was asked for at (epsilon, delta); one with Laplace noise spends no delta.
+        asked = (getattr(started, "asked", None) or (None, None))[1]
+        pure = math.isfinite(Risk(started.event, 0.0).epsilon)
+        return (
+            started.event,
+            None if pure else _own_delta(started) or asked,
+            f"What this {type(subject).__name__} means for one person",
+            (("Released", f"all answers of a {type(started).__name__}, paid for when it was started"),),
+        )
     if hasattr(subject, "rho") and hasattr(subject, "epsilon") and hasattr(subject, "delta"):
         priced = (
             ZCDP(rho=subject.rho, neighbors=neighbors)
@@ -413,9 +426,20 @@ def _price_facts(
     raise _require.fail(
         "subject",
         type(subject).__name__,
-        "an epsilon, an event, an answer, a release, a fitted model, a mechanism, a preview, a budget or a "
-        "session",
+        "an epsilon, an event, an answer, a release, a fitted model, a mechanism, a stream, a watch, a "
+        "preview, a budget or a session",
     )
+
+
+def _started(subject: Any) -> Any:
+    """Return the mechanism of a stream (`counter`), of a watch (`live`) or of a handle (`mechanism`); None
+    for everything else."""
+    handle = getattr(subject, "live", subject)
+    for name in ("counter", "mechanism"):
+        mechanism = getattr(handle, name, None)
+        if isinstance(getattr(mechanism, "event", None), Event):
+            return mechanism
+    return None
 
 
 def _own_delta(subject: Any) -> float | None:

@@ -78,7 +78,7 @@ def open(
 
     Public facts. `schema`: facts by column, the path of a schema file, or a `Public`. `unit`: `dp.rows()` if
     nobody has two rows, or the column that tells people apart; it has no default. `neighbors`: by default
-    add_remove. `size`: the number of rows, if it is public. `table`: the name that queries use. `version`:
+    add_remove. `size`: the number of units, if it is public. `table`: the name that queries use. `version`:
     the name of the state of the data; answers are repeated from the ledger for the same version only. By
     default it is the version of a schema file or `Public`. Where none is declared, answers are repeated
     within this session only: nothing is read off rows or files to tell one state from another. What a

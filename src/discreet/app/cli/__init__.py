@@ -313,7 +313,8 @@ def _run_without_words() -> None:
 # keyword arguments that are options of the command line too
 _OPTIONS = (
     "epsilon|rho|within|delta|confidence|rows|groups|noise|seconds|fresh|other|large_delta|large_epsilon|checkpoint|every|"
-    "features|total|by|where|target|batch|epochs|clip|n"
+    "features|total|by|where|target|batch|epochs|clip|n|"
+    "horizon|clock|participations|separation|window|decay|restart|strategy|tick"
 )
 # (regular expression, replacement), applied in this order before `_OPTIONS`
 _RULES: tuple[tuple[str, str], ...] = (

@@ -189,6 +189,7 @@ def compare(
     epsilon: str = typer.Option("1", "--epsilon", "-e"),
     runs: int = typer.Option(50, "--runs", min=1, help="How often each count is repeated."),
     force: bool = forms.FORCE,
+    as_json: bool = JSON,
 ) -> None:
     """Measure the error of one count in the local, the shuffle and the central model, for 100 to 100,000
     people."""
@@ -201,12 +202,14 @@ def compare(
     counts = (100, 1000, 10_000, 100_000)
     price = float(_number(epsilon))
     curves = plots.measure_counts(epsilon=price, counts=counts, runs=runs, entropy=Entropy())
-    table = Table("people", "central", "shuffled", "local")
-    for i, people in enumerate(counts):
-        table.add_row(f"{people}", *(f"{curves[name][i]:.3g}" for name in ("central", "shuffled", "local")))
-    Console().print(table)
+    if not as_json:
+        table = Table("people", *curves)
+        for people, *errors in zip(counts, *curves.values(), strict=True):
+            table.add_row(f"{people}", *(f"{error:.3g}" for error in errors))
+        Console().print(table)
     path = plots.against_central(out, counts, curves, price)
-    typer.echo(f"picture saved as {visible(str(path))}")
+    facts = {"people": counts, "errors": curves, "picture": str(path)}
+    typer.echo(json.dumps(facts) if as_json else f"picture saved as {visible(str(path))}")
 
 
 @collect.command()

@@ -55,6 +55,7 @@ def init(
     large_epsilon: bool = LARGE_EPSILON,
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
+    as_json: bool = JSON,
 ) -> None:
     """Start a board on a table whose ledger is open (discreet init), and pay its whole price."""
     # imported here: slow to load, and --help does not need them
@@ -74,6 +75,9 @@ def init(
     }  # fmt: skip
     mechanism = ShakyLadder(**terms, delta=delta) if delta else SparseVectorBoard(**terms)
     board = Leaderboard.open(session.curator, mechanism)
+    if as_json:
+        print(json.dumps({"board": board.number, "improvements": mechanism.improvements}))
+        return
     print_note(f"board {board.number} is open: {mechanism.improvements} improvements, {_promise(mechanism)}")
     remaining = session.remaining
     # what is left of a budget by rounding is shown as 0

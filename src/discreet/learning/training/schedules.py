@@ -462,14 +462,34 @@ def _pass_schedule(
     passes = int(epochs)
     if kind == "balls_in_bins":
         return BallsInBins(bins=bins, epochs=passes, divisor=divisor)
-    if strategy is None or strategy == "identity":
-        return Cyclic(bins=bins, epochs=passes, divisor=divisor)
-    matrix = strategy
-    if strategy == "square_root":
-        matrix = square_root(bins * passes)
-    elif strategy == "blt":
-        matrix = blt(bins * passes)
+    matrix = _strategy(strategy, bins, bins * passes)
     return Cyclic(bins=bins, epochs=passes, divisor=divisor, strategy=matrix)
+
+
+def _strategy(strategy: Any, bins: int, steps: int) -> Any:
+    """Return the strategy of this name for `steps` steps, `bins` in a pass; any other object is returned as
+    it is, for `Cyclic` to check.
+
+    "banded" has as many coefficients as in `streaming.named`, but at most one per step of a pass, so that
+    what an example adds in two passes is orthogonal.
+    """
+    if strategy is None or strategy == "identity":
+        return IDENTITY
+    if strategy == "square_root":
+        return square_root(steps)
+    if strategy == "banded":
+        return square_root(steps, min(bins, max(1, math.isqrt(steps))))
+    if strategy == "blt":
+        return blt(steps)
+    if strategy in ("tree", "honaker"):
+        raise InvalidInput(
+            f"strategy={strategy!r} measures the nodes of a tree over time, and a trainer needs the noise of "
+            "each step. Nothing was read or trained. Take 'blt', 'banded' or 'square_root', which have less "
+            "error."
+        )
+    if isinstance(strategy, str):
+        _require.one_of(("identity", "square_root", "banded", "blt"), strategy=strategy)
+    return strategy
 
 
 def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
