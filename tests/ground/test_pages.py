@@ -29,7 +29,7 @@ ELSEWHERE = {
     "auditing.md": "auditing/test_docs.py",
     "curator.md": "ground/test_readme.py",
     "explain.md": "explaining/test_docs.py",
-    "images.md": "learning/pate/test_student.py",
+    "images.md": "learning/features/test_procedural.py",
     "learning.md": "learning/test_docs.py",
     "local.md": "local/test_docs.py",
     "mechanisms.md": "mechanisms/test_docs.py",
