@@ -30,7 +30,7 @@ ELSEWHERE = {
     "curator.md": "ground/test_readme.py",
     "databases.md": "tables/test_docs.py",
     "explain.md": "explaining/test_docs.py",
-    "images.md": "learning/pate/test_student.py",
+    "images.md": "learning/features/test_procedural.py",
     "learning.md": "learning/test_docs.py",
     "local.md": "local/test_docs.py",
     "mechanisms.md": "mechanisms/test_docs.py",
