@@ -48,7 +48,9 @@ def test_the_picture_is_drawn_from_the_contract_and_is_the_file() -> None:
     """Every layer but `__main__`, which only calls the one below it."""
     assert architecture.PICTURE.read_text() == architecture.draw(), "run: python -m docs.architecture"
     picture = ElementTree.fromstring(architecture.draw())
-    drawn = [group.attrib["data-layer"].split(" | ") for group in picture.iter() if "data-layer" in group.attrib]
+    drawn = [
+        group.attrib["data-layer"].split(" | ") for group in picture.iter() if "data-layer" in group.attrib
+    ]
     assert drawn == architecture.layers()[1:]
     texts = {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}
     assert {name for layer in drawn for name in layer} <= texts
@@ -108,3 +110,15 @@ def test_the_steps_of_a_question_are_taken_in_the_order_of_the_page(monkeypatch:
     # the charge and its totals before the data is read, the release after it
     assert taken[-1] == "curator.ledger.Writer.append"
     assert taken[-2] == "query.release.table"
+
+
+def test_every_decision_has_its_number_and_a_line_in_the_index() -> None:
+    index = (DOCS / "decisions" / "index.md").read_text()
+    pages = sorted(path for path in (DOCS / "decisions").glob("*.md") if path.name != "index.md")
+    listed = re.findall(r"^\| (\d+) \| \[.+?\]\((.+?)\) \| .+ \|$", index, re.M)
+    assert [(int(number), name) for number, name in listed] == [
+        (int(path.name[:4]), path.name) for path in pages
+    ]
+    for path in pages:
+        assert re.match(rf"# {int(path.name[:4])}\. [A-Z]", path.read_text()), path.name
+        assert "**Decision.**" in path.read_text(), path.name
