@@ -8,7 +8,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-
 from docs import architecture
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -122,3 +121,15 @@ def test_every_decision_has_its_number_and_a_line_in_the_index() -> None:
     for path in pages:
         assert re.match(rf"# {int(path.name[:4])}\. [A-Z]", path.read_text()), path.name
         assert "**Decision.**" in path.read_text(), path.name
+
+
+def test_what_the_page_on_nist_rests_on_is_there() -> None:
+    """Every hazard but one names tests, and every test that is named is a file."""
+    page = (DOCS / "nist.md").read_text()
+    hazards = [line for line in page.split("## Hazards")[1].splitlines() if line.startswith("| ")][1:]
+    named = [re.findall(r"`(tests/[\w/]+\.py)`", line) for line in hazards]
+    assert len(hazards) > 20
+    assert [
+        line for line, tests in zip(hazards, named, strict=True) if not tests and "not testable" not in line
+    ] == []
+    assert [path for tests in named for path in tests if not (DOCS.parent / path).is_file()] == []
