@@ -133,7 +133,7 @@ def _sides(tops: dict[str, float]) -> list[str]:
     door, data = tops["curator"] + 28, tops["sampling"] + 28
     return [
         _side(asks, "box", "Another machine", "browser, notebook with dp.connect"),
-        _side(tokens, "secret", "Tokens, passwords", "only digests, under server.key"),
+        _side(tokens, "secret", "Tokens, passwords", "only digests, in server.db"),
         _side(door, "door", "The ledger", "signed entries: charges and releases"),
         _side(
             door + STEP + 14,
