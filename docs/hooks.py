@@ -24,7 +24,7 @@ PARTS = (
     (r"examples/.*|notebooks/.*", "Examples"),
     (r"reference/.*|api|exit-codes|glossary", "Reference"),
     (
-        r"architecture|contributing|benchmarks|proofs/.*|decisions/.*|history-of-flaws|not-here|never-run|nist"
+        r"architecture|contributing|benchmarks|measurements|proofs/.*|decisions/.*|history-of-flaws|not-here|never-run|nist"
         r"|security|changelog",
         "Inside",
     ),
