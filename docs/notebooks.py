@@ -134,6 +134,8 @@ def execute(path: Path) -> dict[str, Any]:
         client.execute(env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, roots))})
     for number, cell in enumerate(book.cells):
         cell.id, cell.metadata = f"cell-{number}", {}
+        if cell.cell_type == "code":
+            cell.outputs = _joined(cell.outputs)
         for output in cell.get("outputs", ()):
             if "metadata" in output:
                 output["metadata"] = {}
@@ -148,8 +150,19 @@ def execute(path: Path) -> dict[str, Any]:
     return raw
 
 
+def _joined(outputs: list[Any]) -> list[Any]:
+    """Return the outputs of a cell with what it printed in one piece, however the kernel has cut it."""
+    joined: list[Any] = []
+    for output in outputs:
+        if joined and output.output_type == "stream" and joined[-1].get("name") == output.name:
+            joined[-1].text += output.text
+        else:
+            joined.append(output)
+    return joined
+
+
 def _smaller(kind: str, content: Any) -> Any:
-    """Return a PNG picture with 64 colors, which a plot does not exceed by much, and other content as it is."""
+    """Return a PNG picture with 64 colors, which is a third of its size, and other content as it is."""
     if kind != "image/png":
         return content
     from PIL import Image
