@@ -9,6 +9,7 @@ import base64
 import json
 import pkgutil
 import re
+import textwrap
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -31,7 +32,10 @@ PARTS = (
 )
 IN_DEPTH = "In depth"
 # in the order in which a newcomer reads them
-FIRST = ("tour", "explain", "promise", "sharp-edges", "api", "tutorials/steward", "tutorials/analyst")
+FIRST = (
+    *("tour", "explain", "promise", "sharp-edges", "api"),
+    *("tutorials/steward", "tutorials/analyst", "tutorials/engineer", "tutorials/student"),
+)
 OUTSIDE = ("CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "LICENSE")
 
 
@@ -112,17 +116,23 @@ def _notebook(path: Path) -> tuple[str, dict[str, bytes]]:
             elif "text/html" in content:
                 parts.append(_shown(content["text/html"]))
             else:
-                text = "".join(output.get("text", "")) or content["text/plain"]
-                parts.append("```text\n" + text.strip("\n") + "\n```")
+                printed = ("".join(output.get("text", "")) or content["text/plain"]).splitlines()
+                lines = [part for line in printed for part in textwrap.wrap(line, 84) or [""]]
+                parts.append("```text\n" + "\n".join(lines) + "\n```")
     title, _, rest = parts[0].partition("\n\n")
     parts[0] = f"{title}\n\nTo run it yourself: [the notebook]({path.name}).\n\n{rest}"
     return "\n\n".join(parts) + "\n", pictures
 
 
 def _shown(html: str) -> str:
-    """Return a piece of HTML as the site shows it: tables of pandas in the site's own style."""
+    """Return a piece of HTML as the site shows it; tables of pandas as close as answers have theirs."""
     html = re.sub(r"<style scoped>.*?</style>|\n\s*(?=\n)", "", html, flags=re.S)
-    html = html.replace('<table border="1" class="dataframe">', "<table>")
+    if 'class="dataframe"' in html:
+        html = html.replace('<table border="1" class="dataframe">', "<table>")
+        # the name of the index in the row of titles, and no row of its own for it
+        names = r"<th></th>(.*?</tr>)\s*<tr>\s*<th>([^<]+)</th>(?:\s*<th></th>)+\s*</tr>(?=\s*</thead>)"
+        html = re.sub(names, r"<th>\2</th>\1", html, flags=re.S)
+        html = re.sub(r"<(t[hd])>", r'<\1 style="padding:2px 10px">', html)
     return f'<div style="border-left:3px solid #8fc1d6;padding-left:1em;overflow-x:auto">\n{html}\n</div>'
 
 
