@@ -1,4 +1,4 @@
-"""`python -m docs.bench_pictures`: draws the pictures of docs/benchmarks.md from the tables of rooms' pages.
+"""`python -m docs.bench_pictures`: draws the pictures of docs/benchmarks.md from the tables of other pages.
 
 A figure stands in one place, the page of its package, where the run that measured it is described; the
 pictures are drawn from there, by `make bench` after a run and by `make docs` before it builds: they cannot
@@ -153,12 +153,12 @@ PICTURES: dict[str, Callable[[], Picture]] = {
 
 
 # Pictures of a package's own page.
-ROOM_PICTURES: dict[str, Callable[[], Picture]] = {"scale": scale}
+OTHER_PICTURES: dict[str, Callable[[], Picture]] = {"scale": scale}
 
 
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
-    for name, draw in {**PICTURES, **ROOM_PICTURES}.items():
+    for name, draw in {**PICTURES, **OTHER_PICTURES}.items():
         draw().save(FOLDER / f"{name}.svg")
         print(f"docs/benchmarks/{name}.svg")
     return 0

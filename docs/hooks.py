@@ -1,31 +1,42 @@
-"""What the site has beside the pages of this folder: README and CHANGELOG, the reference from docstrings, the
-commands of the shell, and a menu in which new pages find their place by themselves."""
+"""What the site has beside the pages of this folder: README and CHANGELOG, notebooks and examples, the
+reference from docstrings, the commands of the shell, and a menu in which new pages find their place by
+themselves."""
 
 from __future__ import annotations
 
+import ast
+import base64
 import json
 import pkgutil
 import re
+import textwrap
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mkdocs.structure.files import File
+from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = Path(__file__).parent.parent
+NOTEBOOKS = ROOT / "docs" / "notebooks"
 # patterns of names: title of its part of the menu, one for each kind of reader; anything else is in depth
 PARTS = (
     (r"index|tour|promise|explain", "Start"),
-    (r"tutorials/steward|choosing|schema-file|curator|back-up|server|databases", "Steward"),
-    (r"tutorials/analyst|sql|workloads|adaptive|streaming|synthetic", "Analyst"),
-    (r"tutorials/engineer|learning|tabular|images|mechanisms|accounting|auditing|local|migrate", "Engineer"),
-    (r"course/.*", "Student"),
-    (r"examples/.*|notebooks/.*", "Examples"),
+    (
+        r"(tutorials|notebooks)/steward|notebooks/publisher|choosing|schema-file|curator|back-up|server|databases",
+        "Steward",
+    ),
+    (r"(tutorials|notebooks)/analyst|sql|workloads|adaptive|streaming|synthetic", "Analyst"),
+    (
+        r"(tutorials|notebooks)/engineer|learning|tabular|images|mechanisms|accounting|auditing|local|migrate",
+        "Engineer",
+    ),
+    (r"course/.*|notebooks/student", "Student"),
+    (r"examples/.*", "Examples"),
     (r"reference/.*|api|exit-codes|glossary", "Reference"),
     (
-        r"architecture|contributing|benchmarks|proofs/.*|decisions/.*|history-of-flaws|not-here|never-run|nist"
-        r"|security|changelog",
+        r"architecture|contributing|benchmarks|measurements|proofs/.*|decisions/.*|history-of-flaws|not-here"
+        r"|never-run|nist|security|changelog",
         "Inside",
     ),
 )
@@ -33,10 +44,20 @@ IN_DEPTH = "In depth"
 # in the order in which a newcomer reads them; what is not named comes after, by its name
 FIRST = (
     *("tour", "promise", "explain"),
-    *("tutorials/steward", "choosing", "schema-file", "curator", "back-up", "server", "databases"),
-    *("tutorials/analyst", "sql", "workloads", "adaptive", "streaming", "synthetic"),
+    *(
+        "tutorials/steward",
+        "notebooks/steward",
+        "choosing",
+        "schema-file",
+        "curator",
+        "back-up",
+        "server",
+        "databases",
+    ),
+    *("tutorials/analyst", "notebooks/analyst", "sql", "workloads", "adaptive", "streaming", "synthetic"),
     *(
         "tutorials/engineer",
+        "notebooks/engineer",
         "learning",
         "tabular",
         "images",
@@ -60,6 +81,9 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages, and order all of them."""
     for path, text in generated().items():
         files.append(File.generated(config, path, content=text))
+    for path, content in attached().items():
+        # also scripts, although `exclude_docs` has *.py
+        files.append(File.generated(config, path, content=content, inclusion=InclusionLevel.INCLUDED))
     config.nav = menu([file.src_uri for file in files.documentation_pages()])
     return files
 
@@ -73,32 +97,102 @@ def generated() -> dict[str, str]:
     """The pages that are not files of this folder, by name."""
     pages = {"index.md": in_site((ROOT / "README.md").read_text())}
     pages |= {name.lower(): in_site((ROOT / name).read_text()) for name in OUTSIDE if name.endswith(".md")}
-    return pages | examples() | reference() | {"reference/commands.md": commands()}
+    return pages | notebooks() | examples() | reference() | {"reference/commands.md": commands()}
+
+
+def attached() -> dict[str, bytes]:
+    """Return what generated pages show or link to: the pictures of notebooks and the scripts, by name."""
+    scripts = {
+        f"examples/{path.name}": path.read_bytes() for path in sorted((ROOT / "examples").glob("*.py"))
+    }
+    pictures = [_notebook(path)[1] for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
+    return scripts | {name: content for some in pictures for name, content in some.items()}
 
 
 def examples() -> dict[str, str]:
-    """Return a page for each script of examples/ with its code and what one run of it printed, and a list."""
+    """Return a page for each script of examples/, with its docstring as prose and its code, and a list."""
     pages, rows = {}, []
-    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
-        cells = json.loads(path.read_text())["cells"]
-        text = re.split(r"\s*\bRun(?: it)?(?: with)?:?\s+`?(?:python|pip)", "".join(cells[0]["source"]))[0]
-        title = text.split("\n\n")[0].replace("\n", " ").strip()
-        parts = [f"# {path.stem}\n\n{text}".strip()]
-        parts.append(f"As a [notebook](../notebooks/{path.name}); as a script, `examples/{path.stem}.py`.")
-        for cell in cells[1:]:
-            source = "".join(cell["source"])
-            parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
-            printed = "".join(line for out in cell.get("outputs", []) for line in out["text"]).strip("\n")
-            parts += [f"```text\n{printed}\n```"] if printed else []
-        pages[f"examples/{path.stem}.md"] = "\n\n".join(parts) + "\n"
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        text = path.read_text()
+        tree = ast.parse(text)
+        words = re.split(r"\s*\bRun(?: it)?(?: with)?:?\s+`?(?:python|pip)", ast.get_docstring(tree) or "")[0]
+        code = "\n".join(text.splitlines()[tree.body[0].end_lineno :]).strip("\n")
+        run = f"Run it: `python examples/{path.name}` ([the script]({path.name}))."
+        pages[f"examples/{path.stem}.md"] = f"# {path.stem}\n\n{words}\n\n{run}\n\n```python\n{code}\n```\n"
+        title = words.split("\n\n")[0].replace("\n", " ").strip()
         rows.append(f"- [{path.stem}]({path.stem}.md): {title}")
-    intro = "# Examples\n\nScripts under 100 lines, each run by a test; here with what one run printed.\n\n"
-    return {"examples/index.md": intro + "\n".join(rows) + "\n"} | pages
+    books = [f"- [{_title(page)}](../{name})" for name, page in notebooks().items()]
+    parts = [
+        "# Examples",
+        "Notebooks, one for each kind of reader, with their tables and plots:",
+        "\n".join(books),
+    ]
+    parts += ["Scripts under 100 lines, each run by a test:", "\n".join(rows)]
+    return {"examples/index.md": "\n\n".join(parts) + "\n"} | pages
+
+
+def notebooks() -> dict[str, str]:
+    """Return a page for each notebook: its prose, its code, and what its last run showed."""
+    paths = sorted(NOTEBOOKS.glob("*.ipynb"))
+    return {f"notebooks/{path.stem}.md": _notebook(path)[0] for path in paths}
+
+
+def _notebook(path: Path) -> tuple[str, dict[str, bytes]]:
+    """Return the page of a notebook, and its pictures by their names in the site."""
+    parts: list[str] = []
+    pictures: dict[str, bytes] = {}
+    for number, cell in enumerate(json.loads(path.read_text())["cells"]):
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.md)", source))
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for place, output in enumerate(cell["outputs"]):
+            content = {kind: "".join(lines) for kind, lines in output.get("data", {}).items()}
+            picture = f"pictures/{path.stem}-{number}-{place}"
+            if "image/png" in content:
+                pictures[f"notebooks/{picture}.png"] = base64.b64decode(content["image/png"])
+                parts.append(f"![{_heading(parts)}]({picture}.png)")
+            elif "image/svg+xml" in content:
+                pictures[f"notebooks/{picture}.svg"] = content["image/svg+xml"].encode()
+                parts.append(f"![{_heading(parts)}]({picture}.svg)")
+            elif "text/html" in content:
+                parts.append(_shown(content["text/html"]))
+            else:
+                printed = ("".join(output.get("text", "")) or content["text/plain"]).splitlines()
+                lines = [part for line in printed for part in textwrap.wrap(line, 84) or [""]]
+                parts.append("```text\n" + "\n".join(lines) + "\n```")
+    title, _, rest = parts[0].partition("\n\n")
+    parts[0] = f"{title}\n\nTo run it yourself: [the notebook]({path.name}).\n\n{rest}"
+    return "\n\n".join(parts) + "\n", pictures
+
+
+def _shown(html: str) -> str:
+    """Return a piece of HTML as the site shows it; tables of pandas as close as answers have theirs."""
+    html = re.sub(r"<style scoped>.*?</style>|\n\s*(?=\n)", "", html, flags=re.S)
+    if 'class="dataframe"' in html:
+        html = html.replace('<table border="1" class="dataframe">', "<table>")
+        # the name of the index in the row of titles, and no row of its own for it
+        names = r"<th></th>(.*?</tr>)\s*<tr>\s*<th>([^<]+)</th>(?:\s*<th></th>)+\s*</tr>(?=\s*</thead>)"
+        html = re.sub(names, r"<th>\2</th>\1", html, flags=re.S)
+        html = re.sub(r"<(t[hd])>", r'<\1 style="padding:2px 10px">', html)
+    return f'<div style="border-left:3px solid #8fc1d6;padding-left:1em;overflow-x:auto">\n{html}\n</div>'
+
+
+def _title(page: str) -> str:
+    return page.partition("\n")[0].removeprefix("# ")
+
+
+def _heading(parts: list[str]) -> str:
+    """Return the last heading of a page so far, as the text for who cannot see the picture below it."""
+    prose = re.sub(r"```.*?```", "", "\n".join(parts), flags=re.S)
+    return str(re.findall(r"^#+ (.+)$", prose, re.M)[-1])
 
 
 def in_site(text: str) -> str:
     """The text of a page of the project's root, with its links as the site has them."""
     text = re.sub(r"\]\(docs/", "](", text)
+    text = re.sub(r"\]\((notebooks/\w+)\.ipynb\)", r"](\1.md)", text)
     for name in OUTSIDE:
         text = text.replace(f"]({name})", f"]({name.lower()})" if name.endswith(".md") else "](index.md)")
     return re.sub(r"\]\((?!https?:|#|mailto:)([^)#]*[^)#.md/])/?\)", _plain, text)

@@ -1,15 +1,18 @@
-"""`python -m docs.notebooks [name ...]`: notebooks, rendered from what tests run anyway.
+"""`python -m docs.notebooks [name ...]`: runs the notebooks, and stores them with what they showed.
 
-The exercises of the course become notebooks from their pages (prose as Markdown, doctests as code), the
-scripts of examples/ from their comments and code. Each is run, cell by cell in a process of its own, and
-stored with what it printed: one run, whose noise is fresh each time. `--sources` leaves the results.
+The five of docs/notebooks are written as notebooks: edit their cells, then run this. A Jupyter kernel
+executes them from the first cell to the last. The exercises of the course become notebooks from their pages
+(prose as Markdown, doctests as code), run cell by cell in a process of its own; `--sources` leaves their
+results. What is stored is one run: its noise is fresh each time.
 """
 
 from __future__ import annotations
 
 import ast
+import base64
 import contextlib
 import doctest
+import hashlib
 import io
 import json
 import os
@@ -22,12 +25,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = ROOT / "examples"
 FOLDER = Path(__file__).parent / "notebooks"
 PAGES = sorted((Path(__file__).parent / "course").glob("exercises*.md"))
 
-# these run for 20 to 80 seconds (5 to 15 CPU-seconds): their tests are slow ones
-LONG = {"audit_training", "reusable_holdout", "secret_in_text", "train_and_resume"}
+# what a cell can show, the best first
+RICH = ("image/png", "image/svg+xml", "text/html")
 # the source of a cell, and whether it is code
 Source = tuple[str, bool]
 
@@ -40,36 +42,9 @@ def from_page(text: str) -> list[Source]:
     return cells
 
 
-def from_script(text: str) -> list[Source]:
-    """Return a script as cells: docstring and comments between parts as Markdown, the rest as code.
-
-    A part begins at a comment on a line of its own, outside of every block and after an empty line.
-    """
-    tree = ast.parse(text)
-    cells: list[Source] = [(ast.get_docstring(tree) or "", False)]
-    lines = text.splitlines()[tree.body[0].end_lineno :]
-    inside = {n for node in tree.body for n in range(node.lineno + 1, (node.end_lineno or 0) + 1)}
-    first, code, words = (tree.body[0].end_lineno or 0) + 1, [""], []
-    for number, line in enumerate(lines, start=first):
-        begins = line.startswith("# ") and number not in inside and (words or not code[-1])
-        if begins:
-            if not words:
-                cells.append(("\n".join(code).strip("\n"), True))
-                code = [""]
-            words.append(line[2:])
-            continue
-        if words:
-            cells.append((" ".join(words), False))
-            words = []
-        code.append(line)
-    return [*cells, ("\n".join(code).strip("\n"), True)]
-
-
 def sources() -> dict[Path, list[Source]]:
-    """Return the cells of every notebook, by its path."""
+    """Return the cells of every notebook that is made from a page, by its path."""
     cells = {page.with_suffix(".ipynb"): from_page(page.read_text()) for page in PAGES}
-    for path in sorted(EXAMPLES.glob("*.py")):
-        cells[FOLDER / f"{path.stem}.ipynb"] = from_script(path.read_text())
     return {path: [cell for cell in those if cell[0]] for path, those in cells.items()}
 
 
@@ -96,14 +71,12 @@ def _cell(number: int, source: str, code: bool, printed: str) -> dict[str, Any]:
     return kind | {"id": f"cell-{number}", "metadata": {}, "source": source.splitlines(keepends=True)}
 
 
-def run(cells: list[Source], *, values: bool) -> list[str]:
-    """Return what each cell prints, run in order in a new process and an empty folder.
-
-    With `values` also what its last expression is; of scripts, which print, that is left out.
-    """
+def run(cells: list[Source]) -> list[str]:
+    """Return what each cell prints and what its last expression is, run in order in a new process and an
+    empty folder."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-m", "docs.notebooks", "--values" if values else "--cells"],
+            [sys.executable, "-W", "error", "-m", "docs.notebooks", "--cells"],
             input=json.dumps(cells), capture_output=True, text=True, cwd=folder,
             env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
         )  # fmt: skip
@@ -113,34 +86,27 @@ def run(cells: list[Source], *, values: bool) -> list[str]:
     return printed
 
 
-def _run_here(*, values: bool) -> None:
+def _run_here() -> None:
     """Run the cells that come in, as a notebook would: expressions at the end of a cell are shown."""
     cells: list[Source] = json.load(sys.stdin)
     main = types.ModuleType("__main__")
     sys.modules["__main__"], sys.argv, printed = main, ["notebook"], []
     for number, (source, code) in enumerate(cells):
         told = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(told):
-                if code:
-                    _show(source, f"cell {number}", main.__dict__, values=values)
-        except SystemExit as stop:
-            # a script that ends early: what it needs is not there, and it has said so
-            if stop.code:
-                raise
-            printed.append(told.getvalue())
-            break
+        with contextlib.redirect_stdout(told):
+            if code:
+                _show(source, f"cell {number}", main.__dict__)
         printed.append(told.getvalue())
     print(json.dumps(printed))
 
 
-def _show(source: str, name: str, space: dict[str, Any], *, values: bool) -> None:
+def _show(source: str, name: str, space: dict[str, Any]) -> None:
     tree = ast.parse(source)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, name, "exec"), space)
     if isinstance(last, ast.Expr):
         value = eval(compile(ast.Expression(last.value), name, "eval"), space)
-        if values and value is not None:
+        if value is not None:
             print(repr(value))
 
 
@@ -150,22 +116,91 @@ def stored(path: Path) -> list[str]:
     return ["".join(line for out in cell.get("outputs", []) for line in out["text"]) for cell in cells]
 
 
+def execute(path: Path) -> dict[str, Any]:
+    """Return a written notebook as it is after a run in a new Jupyter kernel and an empty folder.
+
+    An error in a cell is raised. What differs between machines and kernels (times, versions) is left out.
+    """
+    import nbformat
+    from nbclient import NotebookClient
+
+    book = nbformat.read(path, as_version=4)
+    roots = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    with tempfile.TemporaryDirectory() as folder:
+        client = NotebookClient(
+            book, timeout=600, kernel_name="python3", record_timing=False,
+            resources={"metadata": {"path": folder}},
+        )  # fmt: skip
+        client.execute(env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, roots))})
+    for number, cell in enumerate(book.cells):
+        cell.id, cell.metadata = f"cell-{number}", {}
+        if cell.cell_type == "code":
+            cell.outputs = _joined(cell.outputs)
+        for output in cell.get("outputs", ()):
+            if "metadata" in output:
+                output["metadata"] = {}
+            # a table or a picture needs no text beside it, such as <Figure size 630x324 with 1 Axes>
+            rich = [kind for kind in RICH if kind in output.get("data", ())]
+            if rich:
+                output["data"] = {rich[0]: _smaller(rich[0], output["data"][rich[0]])}
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    book.metadata = {"kernelspec": kernel, "language_info": {"name": "python"}, "ran": digest(book.cells)}
+    # as files have it: texts as lists of lines
+    raw: dict[str, Any] = json.loads(nbformat.writes(book))
+    return raw
+
+
+def _joined(outputs: list[Any]) -> list[Any]:
+    """Return the outputs of a cell with what it printed in one piece, however the kernel has cut it."""
+    joined: list[Any] = []
+    for output in outputs:
+        if joined and output.output_type == "stream" and joined[-1].get("name") == output.name:
+            joined[-1].text += output.text
+        else:
+            joined.append(output)
+    return joined
+
+
+def _smaller(kind: str, content: Any) -> Any:
+    """Return a PNG picture with 64 colors, which is a third of its size, and other content as it is."""
+    if kind != "image/png":
+        return content
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    picture = Image.open(io.BytesIO(base64.b64decode(content))).convert("RGB")
+    picture.quantize(64).save(buffer, "png", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def digest(cells: list[Any]) -> str:
+    """Return a digest of the code of all cells, by which a notebook says which code its results are of."""
+    codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return hashlib.sha256("\n\n".join(codes).encode()).hexdigest()[:16]
+
+
 def main(arguments: list[str]) -> int:
-    FOLDER.mkdir(exist_ok=True)
     names = [name for name in arguments if not name.startswith("-")]
-    for path, cells in sources().items():
-        if names and path.stem not in names:
-            continue
+    made = {path: cells for path, cells in sources().items() if not names or path.stem in names}
+    for path, cells in made.items():
         kept = stored(path) if path.exists() else []
-        printed = kept if "--sources" in arguments else run(cells, values=path.parent != FOLDER)
+        printed = kept if "--sources" in arguments else run(cells)
         printed += [""] * (len(cells) - len(printed))
-        path.write_text(json.dumps(notebook(cells, printed), indent=1, ensure_ascii=False) + "\n")
-        print(path.relative_to(ROOT), flush=True)
+        _write(path, notebook(cells, printed))
+    if "--sources" not in arguments:
+        for path in sorted(FOLDER.glob("*.ipynb")):
+            if not names or path.stem in names:
+                _write(path, execute(path))
     return 0
 
 
+def _write(path: Path, book: dict[str, Any]) -> None:
+    path.write_text(json.dumps(book, indent=1, ensure_ascii=False) + "\n")
+    print(path.relative_to(ROOT), flush=True)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] in (["--cells"], ["--values"]):
-        _run_here(values=sys.argv[1] == "--values")
+    if sys.argv[1:] == ["--cells"]:
+        _run_here()
     else:
         sys.exit(main(sys.argv[1:]))

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from docs.notebooks import LONG
 
 from .. import warm
 
@@ -12,13 +11,16 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 # Those that train or simulate for more than 4 CPU-seconds are in `make test-all`.
 LATER = {
-    *LONG,
+    "ab_test_stream",
     "attacked_models",
+    "audit_training",
     "federated",
     "mnist_dp_sgd",
     "mnist_pate",
     "online_learning",
-    "ab_test_stream",
+    "reusable_holdout",
+    "secret_in_text",
+    "train_and_resume",
 }
 
 

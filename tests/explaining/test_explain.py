@@ -234,9 +234,21 @@ def test_every_deployment_has_a_source_and_was_read_a_second_time() -> None:
 
 def test_the_census_epsilon_is_what_our_accounting_makes_of_its_published_rho() -> None:
     """A second route to the figure: rho 2.56 at delta 1e-10. The published rho is rounded."""
-    (persons,) = [one for one in DEPLOYMENTS if "persons" in one.what]
+    (persons,) = [one for one in DEPLOYMENTS if "redistricting data, persons" in one.what]
     rho = float(persons.what.split("rho ")[1].rstrip(")"))
     assert acc.epsilon(acc.ZCDP(rho=rho), delta=persons.delta) == pytest.approx(persons.epsilon, rel=0.005)
+
+
+def test_every_published_rho_of_the_census_is_between_our_accounting_and_the_simple_conversion() -> None:
+    """epsilon = rho + 2 sqrt(rho ln(1 / delta)) (Bun & Steinke 2016) is what a careful agency claims at most."""
+    census = [one for one in DEPLOYMENTS if "Census" in one.who]
+    assert len(census) == 4
+    for one in census:
+        rho = float(one.what.split("rho ")[1].rstrip(")"))
+        assert one.delta is not None
+        simple = rho + 2 * math.sqrt(rho * math.log(1 / one.delta))
+        ours = acc.epsilon(acc.ZCDP(rho=rho), delta=one.delta)
+        assert ours * 0.995 <= one.epsilon <= simple * 1.001, one.what
 
 
 def test_a_budget_in_rho_is_explained_at_a_delta() -> None:

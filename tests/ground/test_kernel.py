@@ -10,7 +10,6 @@ from typing import Any
 
 import nbformat
 import pytest
-from docs.notebooks import from_script
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
@@ -81,10 +80,8 @@ def cells(start: str) -> list[str]:
     block = "\n".join(re.search(r"```python\n(.*?)```", page, re.S).group(1) for page in pages)
     shown = re.sub(r"^print\((.*)\)(\s*#.*)?$", r"display(\1)", block, flags=re.M)
     assert shown.count("display(") == 4
-    example = [
-        code for code, is_code in from_script((ROOT / "examples" / "ask_a_table.py").read_text()) if is_code
-    ]
-    return [START[start], block, shown, *example, *EVERYTHING.split("\n---\n")]
+    example = (ROOT / "examples" / "ask_a_table.py").read_text()
+    return [START[start], block, shown, example, *EVERYTHING.split("\n---\n")]
 
 
 @pytest.mark.parametrize("widgets", START)

@@ -3,7 +3,6 @@ tutorials and how-tos run in one folder, terms of the course lead somewhere."""
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import doctest
 import importlib
@@ -30,7 +29,7 @@ ELSEWHERE = {
     "curator.md": "ground/test_readme.py",
     "databases.md": "tables/test_docs.py",
     "explain.md": "explaining/test_docs.py",
-    "images.md": "learning/pate/test_student.py",
+    "images.md": "learning/features/test_procedural.py",
     "learning.md": "learning/test_docs.py",
     "local.md": "local/test_docs.py",
     "mechanisms.md": "mechanisms/test_docs.py",
@@ -188,39 +187,18 @@ def test_every_picture_of_the_course_is_there_and_shown() -> None:
     assert shown == set(PICTURES) == {path.stem for path in FOLDER.glob("*.svg")}
 
 
-def test_every_script_and_every_page_of_exercises_has_its_notebook() -> None:
-    """The cells are those of the script or page, in order, and hold what they printed when they were run."""
-    from docs.notebooks import FOLDER, sources, stored
+def test_every_page_of_exercises_has_its_notebook() -> None:
+    """The cells are those of the page, in order, and hold what they printed when they were run."""
+    from docs.notebooks import PAGES, sources, stored
 
     cells = sources()
-    assert {path.stem for path in cells if path.parent == FOLDER} == {
-        path.stem for path in (ROOT / "examples").glob("*.py")
-    }
-    assert {path.stem for path in FOLDER.glob("*.ipynb")} <= {path.stem for path in cells}
+    assert {path.stem for path in cells} == {page.stem for page in PAGES}
+    assert len(cells) >= 3
     for path, expected in cells.items():
         raw = json.loads(path.read_text())
         kept = [("".join(cell["source"]), cell["cell_type"] == "code") for cell in raw["cells"]]
         assert kept == expected, f"run: python -m docs.notebooks {path.stem}"
         assert len("".join(stored(path)).splitlines()) >= 3, path
-
-
-@for_each("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
-def test_a_notebook_has_all_code_of_its_script(path: Path) -> None:
-    """The same statements in the same order: whoever runs the script (tests/examples) runs the notebook."""
-    from docs.notebooks import from_script
-
-    text = path.read_text()
-    codes = "\n\n".join(source for source, code in from_script(text) if code)
-    assert ast.dump(ast.parse(codes)) == ast.dump(ast.Module(ast.parse(text).body[1:], []))
-
-
-def test_a_comment_inside_a_string_or_a_block_starts_no_cell() -> None:
-    from docs.notebooks import from_script
-
-    script = '"""It."""\n\nx = """\n\n# no\n"""\n\n# One part,\n# in two lines.\ny = 1\nif y:\n\n    # no\n    z = 2\n'
-    cells = [cell for cell in from_script(script) if cell[0]]
-    assert [cell for cell in cells if not cell[1]] == [("It.", False), ("One part, in two lines.", False)]
-    assert [source.count("\n") for source, code in cells if code] == [3, 4]
 
 
 EXERCISES = sorted((DOCS / "course").glob("exercises*.ipynb"))

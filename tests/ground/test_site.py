@@ -3,10 +3,13 @@ menu, formulas are typeset when it is built, and nothing is loaded from another 
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -100,12 +103,39 @@ def test_a_link_to_nothing_and_to_no_heading_is_noticed(
     assert broken_links(page) == ["a.md: b.md", "a.md: #two"]
 
 
-def test_every_example_has_a_page_with_its_code_and_what_it_printed(pages: dict[str, str]) -> None:
+def test_every_example_has_a_page_with_its_code_and_its_script(pages: dict[str, str]) -> None:
+    attached = hooks.attached()
     for path in (ROOT / "examples").glob("*.py"):
         page = pages[f"examples/{path.stem}.md"]
-        assert "```python\n" in page
-        assert "```text\n" in page, "run: python -m docs.notebooks " + path.stem
+        (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+        assert ast.dump(ast.parse(code)) == ast.dump(ast.Module(ast.parse(path.read_text()).body[1:], []))
+        assert page.startswith(f"# {path.stem}\n\n")
+        assert len(page.split("\n\n")[1]) > 40, "what it shows, in words"
+        assert f"({path.name})" in page
+        assert attached[f"examples/{path.name}"] == path.read_bytes()
         assert f"({path.stem}.md)" in pages["examples/index.md"]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs/notebooks").glob("*.ipynb")), ids=lambda path: path.stem
+)
+def test_every_notebook_has_a_page_with_all_that_it_shows(pages: dict[str, str], path: Path) -> None:
+    page, attached = pages[f"notebooks/{path.stem}.md"], hooks.attached()
+    cells = json.loads(path.read_text())["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    kinds = Counter(kind for output in outputs for kind in output.get("data", ["stream"]))
+    codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert re.findall(r"```python\n(.*?)\n```", page, re.S) == codes
+    assert page.count("```text\n") == kinds["stream"]
+    assert page.count("<div style=") >= kinds["text/html"] > 0
+    pictures = re.findall(r"^!\[.{5,}\]\((pictures/.+)\)$", page, re.M)
+    assert len(set(pictures)) == kinds["image/png"] + kinds["image/svg+xml"] >= 2
+    for name in pictures:
+        start = b"\x89PNG" if name.endswith(".png") else b"<svg "
+        assert attached[f"notebooks/{name}"].startswith(start)
+    assert f"({path.name})" in page, "the notebook itself can be had"
+    assert f"(../notebooks/{path.stem}.md)" in pages["examples/index.md"]
+    assert hooks.part_of(f"notebooks/{path.stem}.md") == "Tutorials"
 
 
 def test_readme_becomes_the_first_page_with_its_links(pages: dict[str, str]) -> None:

@@ -32,7 +32,7 @@ class Deployment:
     source states none; `local` marks local differential privacy, where no curator is trusted.
 
     `source` names the publication of the figure. `checked` names the second place where the figure was
-    compared when this list was last reviewed (17 November 2026).
+    compared when this list was last reviewed (18 November 2026).
     """
 
     who: str
@@ -54,6 +54,8 @@ class Deployment:
 _LIST = "Desfontaines, A list of real-world uses of differential privacy"
 _LIST_URL = "https://desfontain.es/blog/real-world-differential-privacy.html"
 _REGISTRY = "OpenDP deployments registry, 15 July 2026"
+_REGISTRY_URL = "https://registry.opendp.org/deployments-registry"
+_BY_RHO = "its rho, by rho + 2 sqrt(rho ln(1 / delta))"
 _APPLE = f"Apple, Differential Privacy Overview, per donation; as user-days in {_LIST}"
 _CENSUS = "Census Bureau Sets Key Parameters to Protect Privacy in 2020 Census Results, 9 June 2021"
 _CENSUS_URL = "https://www.census.gov/newsroom/press-releases/2021/2020-census-key-parameters.html"
@@ -70,6 +72,14 @@ DEPLOYMENTS = (
     Deployment(
         "U.S. Census Bureau", "2020 census, redistricting data, housing units (rho 0.07)", 2.47, 1e-10,
         "a housing unit, the whole file", _CENSUS, _CENSUS_URL, checked=_REGISTRY,
+    ),
+    Deployment(
+        "U.S. Census Bureau", "2020 census, demographic and housing file, persons (rho 4.96)", 26.34, 1e-10,
+        "a person, the whole file", _REGISTRY, _REGISTRY_URL, checked=_BY_RHO,
+    ),
+    Deployment(
+        "U.S. Census Bureau", "2020 census, demographic and housing file, housing units (rho 7.70)", 34.33,
+        1e-10, "a housing unit, the whole file", _REGISTRY, _REGISTRY_URL, checked=_BY_RHO,
     ),
     Deployment(
         "Israel, Ministry of Health", "registry of live births of 2014, synthetic copy", 9.98, None,
@@ -105,6 +115,21 @@ DEPLOYMENTS = (
         checked=_REGISTRY, local=True,
     ),
     Deployment(
+        "Microsoft", "suggested replies to messages", 4, 1e-7, "a user, one model",
+        "Microsoft Research, Assistive AI makes replying easier, 2020 (delta \"<\")",
+        "https://www.microsoft.com/en-us/research/articles/assistive-ai-makes-replying-easier-2/",
+        checked=_REGISTRY,
+    ),
+    Deployment(
+        "Microsoft", "U.S. broadband coverage by ZIP code", 0.2, None, "a user, the whole file",
+        "Pereira et al. 2021, arXiv:2103.14035", "https://arxiv.org/abs/2103.14035", checked=_REGISTRY,
+    ),
+    Deployment(
+        "IOM and Microsoft", "victims of trafficking and perpetrators, synthetic copy", 12, 5.8e-6,
+        "a victim, the whole file", "CTDC, Global Victim-Perpetrator Synthetic Dataset, 2023",
+        "https://www.ctdatacollaborative.org/global-victim-perpetrator-synthetic-dataset", checked=_REGISTRY,
+    ),
+    Deployment(
         "Google", "COVID-19 community mobility reports", 2.64, None, "a user and day",
         "Aktay et al. 2020, arXiv:2004.04145", "https://arxiv.org/abs/2004.04145", checked=_REGISTRY,
     ),
@@ -125,12 +150,24 @@ DEPLOYMENTS = (
         _GBOARD, _GBOARD_URL, checked="the post's text",
     ),
     Deployment(
+        "Google", "VaultGemma, a language model of a billion parameters", 2, 1.1e-10,
+        "a sequence of 1,024 tokens, all of training", "VaultGemma Team 2025, arXiv:2510.15001",
+        "https://arxiv.org/abs/2510.15001", checked="a report that quotes Google Research, September 2025",
+    ),
+    Deployment(
         "LinkedIn", "Audience Engagements API", 34.9, 7e-9, "a member, one analyst and month",
         "Rogers et al. 2020, arXiv:2002.05839", "https://arxiv.org/abs/2002.05839", checked=_REGISTRY,
     ),
     Deployment(
         "LinkedIn", "labor market insights, top jobs", 4.8, 4e-10, "one hiring, a month",
         "Rogers et al. 2020, arXiv:2010.13981", "https://arxiv.org/abs/2010.13981", checked=_REGISTRY,
+    ),
+    Deployment(
+        "Facebook", "movement range maps", 2, None, "a user and day",
+        "Facebook Research, Protecting privacy in Facebook mobility data, 2020",
+        "https://research.facebook.com/blog/2020/06/"
+        "protecting-privacy-in-facebook-mobility-data-during-the-covid-19-response/",
+        checked=_REGISTRY,
     ),
     Deployment(
         "Facebook", "Full URLs data set, for 96.6% of users", 1.453, 1e-5, "a user, all kinds of action",

@@ -327,7 +327,7 @@ class QueryPreview(BudgetPreview, NearestNames):
         from ..query.html_view import preview_html
 
         if not isinstance(self.query, Preview):
-            return f"<pre>{html.escape(str(self))}</pre>"
+            return f'<pre style="white-space:pre-wrap">{html.escape(str(self))}</pre>'
         return preview_html(self.query, self.budget.before, self.budget.after, self.budget.limit, self._state)
 
 

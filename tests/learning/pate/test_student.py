@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,12 +104,6 @@ def test_distorted_images_keep_their_shape_and_differ() -> None:
 def test_what_cannot_be_learned_is_refused(run: Any) -> None:
     with pytest.raises(DiscreetError):
         run()
-
-
-def test_the_examples_of_the_page_run() -> None:
-    done = doctest.testfile(str(Path(__file__).parents[3] / "docs" / "images.md"), module_relative=False)
-    assert done.failed == 0
-    assert done.attempted >= 15
 
 
 def test_stable_questions_hardly_cost() -> None:
