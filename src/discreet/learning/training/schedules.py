@@ -484,8 +484,7 @@ def _strategy(strategy: Any, bins: int, steps: int) -> Any:
     if strategy in ("tree", "honaker"):
         raise InvalidInput(
             f"strategy={strategy!r} measures the nodes of a tree over time, and a trainer needs the noise of "
-            "each step. Nothing was read or trained. Take 'blt', 'banded' or 'square_root', which have less "
-            "error."
+            "each step. Take 'blt', 'banded' or 'square_root', which have less error."
         )
     if isinstance(strategy, str):
         _require.one_of(("identity", "square_root", "banded", "blt"), strategy=strategy)
