@@ -1,15 +1,36 @@
 """Defines the errors that discreet raises, as a small tree of classes.
 
 Each error is also a subclass of the built-in exception that a caller would expect (`ValueError`,
-`PermissionError`, ...). A message states the fact with its values, what did not happen, and what to do; it
-never contains a value of the data.
+`PermissionError`, ...). A message states the fact with its values and what to do; it never contains a value
+of the data. Whether anything was charged is added by the verb that charges (`_require.paying`), which alone
+knows.
 """
 
 from __future__ import annotations
 
+from contextvars import ContextVar
+
+# How many charges were written in this context.
+charges: ContextVar[int] = ContextVar("charges", default=0)
+
 
 class DiscreetError(Exception):
-    """Base of all errors that discreet raises on purpose."""
+    """Base of all errors that discreet raises on purpose.
+
+    `what` is the fact, `remedy` what to do, `option` the argument that it is about, if there is one.
+    `charged` says whether a budget had paid when the error was raised; None if no verb that charges was
+    called, or if `what` itself says it. The text of the error has all of them.
+    """
+
+    charged: bool | None = None
+
+    def __init__(self, what: str = "", *, remedy: str = "", option: str | None = None) -> None:
+        super().__init__(what)
+        self.what, self.remedy, self.option = what, remedy, option
+
+    def __str__(self) -> str:
+        told = {None: "", False: "Nothing was charged.", True: "What was charged before stays charged."}
+        return " ".join(part for part in (self.what, self.remedy, told[self.charged]) if part)
 
 
 class InvalidInput(DiscreetError, ValueError):
@@ -41,7 +62,7 @@ class Unsupported(DiscreetError, NotImplementedError):
 
 
 class BudgetExceeded(DiscreetError, PermissionError):
-    """A release would have spent more than the budget allows; it was not made, and nothing was charged."""
+    """A release would have spent more than the budget allows; it was not made, and is not charged."""
 
 
 class Halted(DiscreetError, RuntimeError):

@@ -54,10 +54,7 @@ def as_neighbors(value: Any) -> Neighbors:
     try:
         return Neighbors(value)
     except ValueError:
-        raise InvalidInput(
-            f"neighbors must be one of {', '.join(Neighbors)}, got {value!r}. Nothing was computed "
-            f"or released."
-        ) from None
+        raise InvalidInput(f"neighbors must be one of {', '.join(Neighbors)}, got {value!r}.") from None
 
 
 @described("public.Unit")
@@ -313,8 +310,8 @@ class Public:
         for unit, schema in units:
             if (fact := dict(schema).get(unit or "")) is not None and fact.missing:
                 raise InvalidInput(
-                    f"column {unit!r} tells people apart and has codes of missing values. Nothing was "
-                    f"opened. Declare missing= for other columns only: rows without an id are left out."
+                    f"column {unit!r} tells people apart and has codes of missing values. Declare missing= "
+                    "for other columns only: rows without an id are left out."
                 )
         names = [self.table, *(other.name for other in self.tables)]
         if len({name.lower() for name in names}) < len(names):
@@ -375,10 +372,7 @@ _WORDS: dict[type, str] = {
 def require_relation(neighbors: Neighbors, *allowed: Neighbors, what: str) -> None:
     """Raise WrongRelation unless `what`, a guarantee, is proved for this neighbor relation."""
     if neighbors not in allowed:
-        raise WrongRelation(
-            f"{what} is proved for {' and '.join(allowed)}, not for {neighbors}. Nothing was "
-            f"computed or released."
-        )
+        raise WrongRelation(f"{what} is proved for {' and '.join(allowed)}, not for {neighbors}.")
 
 
 def _freeze(schema: Any) -> tuple[tuple[str, Fact], ...]:

@@ -246,9 +246,7 @@ def to_json(value: Any) -> Any:
 def from_json(data: Any) -> Any:
     """Return the object that a description names. Everything is checked by the class's own constructor."""
     if _depth(data) > DEEPEST:
-        raise DescriptionError(
-            f"a description is nested at most {DEEPEST} deep. Nothing was computed or charged."
-        )
+        raise DescriptionError(f"a description is nested at most {DEEPEST} deep.")
     return _from_json(data)
 
 
@@ -256,7 +254,7 @@ def _from_json(data: Any) -> Any:
     if isinstance(data, list):
         return tuple(_from_json(item) for item in data)
     if isinstance(data, int) and data.bit_length() > _BITS:
-        raise DescriptionError(f"a number has at most {MAX_DIGITS} digits. Nothing was computed or charged.")
+        raise DescriptionError(f"a number has at most {MAX_DIGITS} digits.")
     if not isinstance(data, dict):
         return data
     if data.keys() == {"fraction"}:
@@ -283,7 +281,7 @@ def _depth(data: Any) -> int:
 
 def _fraction(text: Any) -> Fraction:
     if isinstance(text, str) and max(map(len, text.split("/"))) > MAX_DIGITS:
-        raise DescriptionError(f"a number has at most {MAX_DIGITS} digits. Nothing was computed or charged.")
+        raise DescriptionError(f"a number has at most {MAX_DIGITS} digits.")
     try:
         numerator, denominator = text.split("/")
         return Fraction(int(numerator), int(denominator))

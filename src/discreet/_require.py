@@ -10,13 +10,23 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from numbers import Integral, Rational
 from numbers import Real as AnyReal
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ._errors import DiscreetError, InvalidInput, ReleaseFailed, UnknownAttribute, UnknownOption
+from ._errors import (
+    DiscreetError,
+    Halted,
+    InvalidInput,
+    LedgerError,
+    ReleaseFailed,
+    UnknownAttribute,
+    UnknownOption,
+    charges,
+)
 
 # The declared type of numeric parameters; integers and fractions stay exact.
 Real = int | float | Fraction
@@ -34,7 +44,7 @@ C = TypeVar("C")
 def fail(name: str, value: object, wanted: str) -> InvalidInput:
     """Return the error for a bad argument, in the template of all messages; `wanted` completes "must be". It
     is returned, not raised, so that `raise` stays visible at the call."""
-    return InvalidInput(f"{name} must be {wanted}, got {_shown(value)}. Nothing was computed or released.")
+    return InvalidInput(f"{name} must be {wanted}, got {_shown(value)}.", option=name)
 
 
 # The largest number of characters of a bad argument that a message shows. A convention.
@@ -148,16 +158,14 @@ def ordered(**named: Any) -> None:
     finite(**named)
     (first, low), (second, high) = named.items()
     if not low < high:
-        raise InvalidInput(
-            f"{first} must be below {second}, got {low!r} and {high!r}. Nothing was computed or released."
-        )
+        raise InvalidInput(f"{first} must be below {second}, got {low!r} and {high!r}.")
 
 
 def non_empty(**named: Sequence[Any]) -> None:
     """Require a sequence with at least one entry."""
     for name, value in named.items():
         if len(value) == 0:
-            raise InvalidInput(f"{name} must not be empty. Nothing was computed or released.")
+            raise InvalidInput(f"{name} must not be empty.")
 
 
 def flag(**named: Any) -> None:
@@ -268,12 +276,10 @@ def option_error(
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     options = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
-    consequence = "Nothing was charged, read or released."
     if unknown := [name for name in named if name not in options]:
         suggestion = did_you_mean(unknown[0], options)
         return UnknownOption(
-            f"{function_name} has no option {unknown[0]!r}.{suggestion} {consequence} "
-            f"It takes: {', '.join(options)}."
+            f"{function_name} has no option {unknown[0]!r}.{suggestion} It takes: {', '.join(options)}."
         )
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(args) > len(positional) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
@@ -282,15 +288,13 @@ def option_error(
         ellipsis = "..., " if positional else ""
         value = args[len(positional)]
         example = f": write {function_name}({ellipsis}{keyword_only[0]}={value!r})" if keyword_only else ""
-        return UnknownOption(
-            f"{function_name} takes {count_words} without a name, got {len(args)}{example}. {consequence}"
-        )
+        return UnknownOption(f"{function_name} takes {count_words} without a name, got {len(args)}{example}.")
     present = {*positional[: len(args)], *named}
     required = [
         p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
     if missing := [name for name in required if name not in present]:
-        return UnknownOption(f"{function_name} needs {', '.join(missing)}. {consequence}")
+        return UnknownOption(f"{function_name} needs {', '.join(missing)}.")
     return None
 
 
@@ -402,12 +406,44 @@ def check_options(function: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
+# These say themselves what was charged, or cannot know it.
+_TOLD = (ReleaseFailed, LedgerError, Halted)
+
+
+@contextmanager
+def door() -> Iterator[None]:
+    """Mark an error that is raised inside with whether anything was charged since."""
+    before = charges.get()
+    try:
+        yield
+    except DiscreetError as error:
+        if not isinstance(error, _TOLD):
+            error.charged = charges.get() > before
+        raise
+
+
+def paying(function: F) -> F:
+    """Decorate a verb that charges a budget: its options are checked (`check_options`), and an error that it
+    raises says whether anything was charged."""
+    checked = check_options(function)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **named: Any) -> Any:
+        try:
+            with door():
+                return checked(*args, **named)
+        except ReleaseFailed:
+            raise
+        except DiscreetError as refusal:
+            raise refusal.with_traceback(None)  # noqa: B904
+
+    return wrapper  # type: ignore[return-value]
+
+
 def an_object(value: Any) -> None:
     """Refuse a class where an object of it is needed."""
     if isinstance(value, type):
-        raise InvalidInput(
-            f"give an object, {value.__name__}(...), not the class itself. Nothing was charged or read."
-        )
+        raise InvalidInput(f"give an object, {value.__name__}(...), not the class itself.")
 
 
 def named_options(cls: type[C]) -> type[C]:

@@ -35,8 +35,8 @@ class Leaderboard:
         """Charge `analyst` the whole price of a board, and start it."""
         if not isinstance(board, ShakyLadder | SparseVectorBoard):
             raise InvalidInput(
-                f"a leaderboard on protected labels is a ShakyLadder or a SparseVectorBoard, not "
-                f"{type(board).__name__}. Nothing was charged."
+                "a leaderboard on protected labels is a ShakyLadder or a SparseVectorBoard, not "
+                f"{type(board).__name__}."
             )
         return cls(curator.start(board, analyst=analyst))
 

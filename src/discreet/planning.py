@@ -121,8 +121,8 @@ class Model:
         if cost > epsilon * (1 + 1e-6):
             raise InvalidInput(
                 f"{self.name} would cost epsilon {cost:.4g}, and the plan gives it {epsilon:.4g}: its "
-                f"settings fix its noise. Nothing was charged. Leave noise_multiplier out, so that the noise "
-                f"is made for the epsilon."
+                "settings fix its noise. Leave noise_multiplier out, so that the noise is made for the "
+                "epsilon."
             )
 
     def run(self, session: Any, epsilon: float) -> Any:
@@ -160,6 +160,7 @@ class BudgetPlan(_require.NearestNames):
         lines = [f"{len(self.items)} pieces of work for epsilon {spent:.4g} of {self.epsilon:.4g}:"]
         return "\n".join([*lines, *(f"  {item}" for item in self.items)])
 
+    @_require.paying
     def run(self) -> tuple[Any, ...]:
         """Run all pieces of work in order and return their results; each is charged before it is run.
 
@@ -171,8 +172,7 @@ class BudgetPlan(_require.NearestNames):
         remaining, budget_epsilon = self.session.remaining, self.session.budget.epsilon
         if budget_epsilon is not None and spent > remaining * (1 + 1e-9):
             raise BudgetExceeded(
-                f"the plan costs epsilon {spent:.4g}, and {remaining:.4g} is left. Nothing was "
-                f"released. Plan with less epsilon."
+                f"the plan costs epsilon {spent:.4g}, and {remaining:.4g} is left. Plan with less epsilon."
             )
         return tuple(item.work.run(self.session, item.epsilon) for item in self.items)
 
@@ -205,14 +205,12 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
         elif isinstance(job, Question):
             fixed.append((index, job, weight, job.least(session, within)))
         else:
-            raise InvalidInput(
-                f"within= is for single queries, and {job.name!r} is none. Nothing was charged."
-            )
+            raise InvalidInput(f"within= is for single queries, and {job.name!r} is none.")
     left = epsilon - sum(price for *_, price in fixed)
     if left < 0 or (free and left <= 0):
         raise InvalidInput(
-            f"the required accuracies alone cost epsilon {epsilon - left:.4g}, and {epsilon:.4g} "
-            f"is given. Nothing was charged. Require less accuracy, or give more epsilon."
+            f"the required accuracies alone cost epsilon {epsilon - left:.4g}, and {epsilon:.4g} is given. "
+            "Require less accuracy, or give more epsilon."
         )
     best = _split(session, free, left)
     if together:
@@ -328,14 +326,10 @@ def _default_weight(work: Mapping[str, Any]) -> float:
 def _from_mapping(work: Mapping[str, Any]) -> tuple[Work, float, float | None]:
     """Return what `_parse_work` returns, for a mapping."""
     if unknown := sorted(set(work) - _FIELDS):
-        raise InvalidInput(
-            f"work has no field {unknown[0]!r}; it has {', '.join(sorted(_FIELDS))}. Nothing was charged."
-        )
+        raise InvalidInput(f"work has no field {unknown[0]!r}; it has {', '.join(sorted(_FIELDS))}.")
     kinds = [kind for kind in ("sql", "queries", "estimator") if kind in work]
     if len(kinds) != 1:
-        raise InvalidInput(
-            "work must have exactly one of the fields sql, queries and estimator. Nothing was charged."
-        )
+        raise InvalidInput("work must have exactly one of the fields sql, queries and estimator.")
     weight, within = work.get("weight", _default_weight(work)), work.get("within")
     _require.price(weight=weight)
     if within is not None:
@@ -346,7 +340,7 @@ def _from_mapping(work: Mapping[str, Any]) -> tuple[Work, float, float | None]:
     if kinds == ["queries"]:
         return Together(tuple(_require.listed(queries=work["queries"])), rows), float(weight), within
     if "target" not in work:
-        raise InvalidInput("work with an estimator needs the field target. Nothing was charged.")
+        raise InvalidInput("work with an estimator needs the field target.")
     features = work.get("features")
     return (
         Model(

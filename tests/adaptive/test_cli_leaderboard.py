@@ -164,7 +164,7 @@ def test_files_that_are_no_predictions_are_refused_and_change_nothing(data: str)
     texts |= {"odd.csv": "id,label\n1,horse\n", "short.csv": "id,label\n1\n"}
     for name, text in texts.items():
         Path(name).write_text(text)
-        assert "Nothing was scored" in refused("leaderboard", "submit", data, name, "--name", "blue")
+        assert name in refused("leaderboard", "submit", data, name, "--name", "blue")
     Path("binary.csv").write_bytes(b"\xff\xfe\x00")
     assert "cannot be read" in refused("leaderboard", "submit", data, "binary.csv", "--name", "blue")
     assert "cannot be read" in refused("leaderboard", "submit", data, "none.csv", "--name", "blue")

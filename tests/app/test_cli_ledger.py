@@ -173,7 +173,7 @@ def test_what_the_parser_refuses_is_json_where_that_is_asked_for(words, monkeypa
         cli.main()
     told = json.loads(capsys.readouterr().out)["error"]
     assert stop.value.code == told["code"] == 2
-    assert told["message"].endswith(". Nothing was charged or run. See --help.")
+    assert told["message"].endswith(". See --help. Nothing was charged.")
 
 
 def test_an_error_is_json_where_that_is_asked_for(tmp_path, monkeypatch, capsys):

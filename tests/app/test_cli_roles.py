@@ -252,7 +252,7 @@ def test_an_analyst_is_not_removed_and_added_at_once(ready):
 
 
 def test_a_look_is_recorded_in_the_ledger_that_was_named_or_not_taken(ready):
-    assert "Nothing was looked at" in refused("check", ready, "--ledger", "typo.ledger")
+    assert "typo.ledger" in refused("check", ready, "--ledger", "typo.ledger")
 
 
 def test_an_export_is_verified_and_a_changed_one_is_not(ready, tmp_path):

@@ -291,7 +291,7 @@ def test_every_method_trains_what_it_names_or_refuses_it_before_the_charge(
     kinds = CLASSIFIERS if target == "ill" else REGRESSIONS
     words = ["train", data, "--target", target, "-e", "1", "--method", method, "--json"]
     if method not in kinds:
-        with pytest.raises(InvalidInput, match=f"--method {method}.*Nothing was charged"):
+        with pytest.raises(InvalidInput, match=f"--method {method}"):
             runner.invoke(app, words, catch_exceptions=False, standalone_mode=False)
         assert used(data) == 0
         assert not Path(f"people.parquet.{target}.model").exists()

@@ -120,7 +120,7 @@ def test_where_no_engine_opens_nothing_is_charged(name: str, monkeypatch: pytest
 def test_a_statement_that_the_engine_cannot_plan_is_not_charged(name: str, data: Any) -> None:
     people = session(data)
     engine_of(people.curator.source)._con.execute('DROP VIEW "people"')  # type: ignore[attr-defined]
-    with pytest.raises(Unsupported, match=r"cannot plan this query\. Nothing was read or charged"):
+    with pytest.raises(Unsupported, match=r"cannot plan this query\. .*Nothing was charged"):
         QUESTIONS[name](people)
     assert people.spent == 0
 

@@ -445,7 +445,7 @@ OUTSIDE = [
 @for_each("tree", OUTSIDE, ids=lambda tree: type(tree).__name__)
 def test_what_is_not_in_the_closed_set_is_refused(tree, engines):
     dialect = engines["doubles"].dialect
-    with pytest.raises(Unwritten, match="Nothing was read or charged"):
+    with pytest.raises(Unwritten, match="cannot"):
         dialect.write(tree.copy())
     with pytest.raises(Unwritten):
         dialect.write(exp.select(exp.alias_(exp.Subquery(this=tree.copy()), "r")).from_("t"))

@@ -281,9 +281,7 @@ def test_ids_of_kinds_that_never_match_are_refused_by_name(kinds, opened):
     for mechanism in asked:
         with pytest.raises(InvalidInput, match="rows would not match") as error:
             mechanism.rehearse(engine)
-        assert all(
-            word in str(error.value) for word in (*UNLIKE[kinds], "'p'", "Nothing was read or charged")
-        )
+        assert all(word in str(error.value) for word in (*UNLIKE[kinds], "'p'"))
 
 
 def test_a_refused_join_of_ids_costs_nothing():

@@ -114,7 +114,7 @@ def test_a_planned_question_of_a_data_file_is_free(data: Path) -> None:
     assert "Half of that error costs" in text
     assert "of 2 epsilon" in run(str(data))
     assert "0 of 2 epsilon" in run(str(data))
-    with pytest.raises(dp.InvalidInput, match="Nothing was charged"):
+    with pytest.raises(dp.InvalidInput, match="say what the answer may cost"):
         run(str(data), question)
 
 

@@ -115,9 +115,9 @@ def test_averages_without_a_declared_size_say_so_and_by_accuracy_works(people: d
         people.explain("SELECT AVG(visits) AS v FROM rand_hie", epsilon=0.5)
     )
     assert people.explain(COUNT, within=20).risk.epsilon < 0.5
-    with pytest.raises(dp.InvalidInput, match="Nothing was charged"):
+    with pytest.raises(dp.InvalidInput, match="say what the answer may cost"):
         people.explain(COUNT)
-    with pytest.raises(dp.InvalidInput, match="Nothing was charged"):
+    with pytest.raises(dp.InvalidInput, match="rho"):
         people.explain(COUNT, rho=0.1)
 
 

@@ -101,6 +101,10 @@ def test_exact_takes_a_float_at_its_binary_value():
         _require.exact(math.inf, "x")
 
 
-def test_errors_say_that_nothing_happened():
-    with pytest.raises(InvalidInput, match="Nothing was computed or released"):
+def test_an_error_names_both_values_and_has_its_fields():
+    with pytest.raises(InvalidInput, match="lower must be below upper, got 3 and 2") as raised:
         _require.ordered(lower=3, upper=2)
+    assert (raised.value.charged, raised.value.remedy, raised.value.option) == (None, "", None)
+    with pytest.raises(InvalidInput, match=r"^epsilon must be above zero, got -1\.$") as raised:
+        _require.positive(epsilon=-1)
+    assert raised.value.option == "epsilon"

@@ -76,7 +76,7 @@ def test_a_session_over_such_a_source_trains_and_keeps_the_books():
 
 @pytest.mark.parametrize("source", [*both_kinds(), Computed()])
 def test_what_reads_columns_refuses_examples(source):
-    with pytest.raises(Unsupported, match=r"without columns.*Nothing was read"):
+    with pytest.raises(Unsupported, match=r"without columns"):
         mechanisms.noisy_count(PUBLIC, epsilon=1)(source, entropy=Entropy())
     with pytest.raises(Unsupported, match="without columns"):
         check_source(PUBLIC, source)

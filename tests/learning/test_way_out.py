@@ -260,7 +260,7 @@ def test_a_checkpoint_that_cannot_be_written_is_refused_before_the_charge(tmp_pa
     session = opened(examples())
     # With the suffix of the file that is written first, the long name is longer than a file system allows.
     for name in ("x" * 253, "a\0b"):
-        with pytest.raises(InvalidInput, match=r"cannot be written.*Nothing was charged"):
+        with pytest.raises(InvalidInput, match=r"cannot be written"):
             session.train(trainer(), checkpoint=tmp_path / name)
     assert session.spent == 0
     assert list(tmp_path.iterdir()) == []

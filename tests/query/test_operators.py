@@ -270,7 +270,7 @@ def test_a_list_of_the_most_common_is_not_computed_with():
 
 def test_a_covariance_beyond_the_range_of_floats_is_refused():
     public = Public(schema={"x": Bounds(0.0, 1e100), "y": Bounds(0.0, 1e100)}, table="t")
-    with pytest.raises(InvalidInput, match="Nothing was read or charged"):
+    with pytest.raises(InvalidInput, match=r"range|1e|too large|bounds"):
         Query(sql="SELECT COVAR_POP(x, y) AS c FROM t", public=public, epsilon=1)
 
 

@@ -82,7 +82,7 @@ CALLS = [
 
 @for_each(("call", "arguments"), CALLS)
 def test_bad_input_is_refused_and_nothing_is_drawn(call, arguments):
-    with pytest.raises(InvalidInput, match=r"Nothing was computed or released|must"):
+    with pytest.raises(InvalidInput, match="must"):
         call(*arguments, Forbidden())
 
 

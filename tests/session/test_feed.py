@@ -128,7 +128,7 @@ def test_what_belongs_to_one_version_is_refused_with_the_way_out(opened):
     board = Leaderboard.open(monday.curator, ladder)
     tuesday = opened("tuesday", 20, size=20)
     before = tuesday.ledger.anchor
-    with pytest.raises(InvalidInput, match=r"ShakyLadder is not fed.*start a new one. Nothing was read"):
+    with pytest.raises(InvalidInput, match=r"ShakyLadder is not fed.*start a new one"):
         tuesday.feed(board)
     assert tuesday.ledger.anchor == before
 

@@ -210,7 +210,7 @@ def test_nothing_is_charged_for_what_is_refused(people: Session) -> None:
         with pytest.raises(dp.DiscreetError):
             people.synthesize(**({"epsilon": 0.5} | wrong))  # type: ignore[arg-type]
     # One table is copied, not two.
-    with pytest.raises(dp.UnknownOption, match=r"synthesize has no option 'child'\. Nothing was charged"):
+    with pytest.raises(dp.UnknownOption, match=r"synthesize has no option 'child'\..* Nothing was charged"):
         people.synthesize(epsilon=0.5, child="visits")  # type: ignore[call-arg]
     assert people.spent == spent
 

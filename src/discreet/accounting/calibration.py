@@ -102,8 +102,7 @@ def _excess_function(
     targets = [epsilon is not None, advantage is not None, tpr is not None]
     if sum(targets) != 1 or (epsilon is None) != (delta is None) or (tpr is None) != (fpr is None):
         raise InvalidInput(
-            "calibrate needs exactly one target: epsilon= with delta=, advantage=, or tpr= with "
-            "fpr=. Nothing was computed."
+            "calibrate needs exactly one target: epsilon= with delta=, advantage=, or tpr= with fpr=."
         )
     if epsilon is not None and delta is not None:
         _require.positive(epsilon=epsilon)
@@ -170,9 +169,8 @@ def _find_bracket(
             if is_private:
                 return (x, excess, x, excess) if y == x else (x, excess, y, math.inf)
             raise InvalidInput(
-                f"no value in [{low:g}, {high:g}] meets the target: even {x:g} misses it. Nothing "
-                f"was computed. "
-                f"Loosen the target, give a wider bracket, or change what the event holds fixed."
+                f"no value in [{low:g}, {high:g}] meets the target: even {x:g} misses it. Loosen the target, "
+                "give a wider bracket, or change what the event holds fixed."
             )
         if (next_excess <= 0) != is_private:
             return (x, excess, y, next_excess) if is_private else (y, next_excess, x, excess)
@@ -199,11 +197,11 @@ def _direction(excess_at: Callable[[float], float], x: float, excess: float, low
     if excess == math.inf:
         raise InvalidInput(
             f"the privacy loss has no finite bound at {x:g} and at every other value in [{low:g}, {high:g}] "
-            f"that was tried. Nothing was computed. Gaussian noise needs a delta above 0: give one."
+            "that was tried. Gaussian noise needs a delta above 0: give one."
         )
     raise InvalidInput(
         f"the privacy loss is the same at {x:g} and at every other value in [{low:g}, {high:g}] that was "
-        f"tried. Nothing was computed. Check that make_event uses its argument, or give another bracket."
+        "tried. Check that make_event uses its argument, or give another bracket."
     )
 
 

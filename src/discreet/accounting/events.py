@@ -801,6 +801,6 @@ def refuse(event: Event, accountant: str, why: str) -> Unsupported:
     """Return the error for an event that an accountant has no price for. The caller raises it, so that
     `raise` is visible there."""
     return Unsupported(
-        f"{type(event).__name__} has no price by the {accountant} accountant: {why}. Nothing was computed; "
-        f"accounting.compare(event, delta=...) shows which accountants have one."
+        f"{type(event).__name__} has no price by the {accountant} accountant: {why}.",
+        remedy="accounting.compare(event, delta=...) shows which accountants have one.",
     )

@@ -119,7 +119,7 @@ class BudgetFilter:
         before = self._state(spent)
         after = before.plus(self.price(event))
         if not self._holds(after):
-            raise BudgetExceeded(self._refusal(before, after))
+            raise self._refusal(before, after)
         return after
 
     def replay(self, events: Iterable[Item]) -> Spent:
@@ -213,24 +213,22 @@ class BudgetFilter:
         fits = min(by_best_lane, by_delta)
         return None if math.isinf(fits) else int(fits)
 
-    def _refusal(self, before: Spent, after: Spent) -> str:
-        """Return the message that says what would exceed the budget, and by how much."""
+    def _refusal(self, before: Spent, after: Spent) -> BudgetExceeded:
+        """Return the error that says what would exceed the budget, and by how much."""
         if after.delta > self.delta_limit:
-            return (
-                f"this would raise the sum of the releases' own deltas from {float(before.delta):g} "
-                f"to {float(after.delta):g}, "
-                f"above the share {float(self.delta_limit):g} of delta that is kept for them. "
-                f"Nothing was released. "
-                f"Ask with a smaller delta, or ask the steward for a larger share."
+            return BudgetExceeded(
+                f"this would raise the sum of the releases' own deltas from {float(before.delta):g} to "
+                f"{float(after.delta):g}, above the share {float(self.delta_limit):g} of delta that is kept "
+                "for them.",
+                remedy="Ask with a smaller delta, or ask the steward for a larger share.",
             )
         old, new, limit = self.used(before), self.used(after), float(self.total)
         # More digits where four would print the same number for both.
         digits = 4 if f"{new:.4g}" != f"{limit:.4g}" else 12
-        return (
-            f"this would raise {self.unit} from {old:.{digits}g} to {new:.{digits}g}, above the "
-            f"limit {limit:.{digits}g} "
-            f"(delta={self._delta():g}). Nothing was released. Ask with less {self.unit}, or ask the "
-            f"steward for more."
+        return BudgetExceeded(
+            f"this would raise {self.unit} from {old:.{digits}g} to {new:.{digits}g}, above the limit "
+            f"{limit:.{digits}g} (delta={self._delta():g}).",
+            remedy=f"Ask with less {self.unit}, or ask the steward for more.",
         )
 
     def _delta(self) -> float:
@@ -369,8 +367,8 @@ def at_once(plan: Event, *, delta: float) -> Event:
     price = pricing.epsilon(plan, delta=delta)
     if math.isinf(price):
         raise InvalidInput(
-            f"no finite epsilon is proved for this plan at delta = {delta:g}. Nothing was released. "
-            f"Give a larger delta, or a plan in which every step has noise."
+            f"no finite epsilon is proved for this plan at delta = {delta:g}. Give a larger delta, or a plan "
+            "in which every step has noise."
         )
     return ApproximateDP(epsilon=price, delta=delta, neighbors=plan.neighbors)
 
@@ -394,9 +392,8 @@ def _price(item: Item, orders: tuple[float, ...], total: Fraction) -> Spent:
     if isinstance(item, Capped):
         if not item.holds:
             raise InvalidInput(
-                f"this release is not certified to be ({item.epsilon:g}, {item.delta:g})-DP, so it "
-                f"cannot be charged as such. "
-                f"Nothing was released. Charge the event itself, without a cap."
+                f"this release is not certified to be ({item.epsilon:g}, {item.delta:g})-DP, so it cannot be "
+                "charged as such. Charge the event itself, without a cap."
             )
         own += Fraction(item.delta)
     if distance > 0:

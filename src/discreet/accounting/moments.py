@@ -104,9 +104,7 @@ def tail(rate: float, noise_multiplier: float, steps: int, epsilon: float) -> fl
 def _demand(holds: bool, condition: str, bound: str) -> None:
     """Raise an error that names the bound and its condition, unless the condition holds."""
     if not holds:
-        raise InvalidInput(
-            f"the {bound} bound holds only for {condition}. Nothing was computed; use accounting.rdp.curve."
-        )
+        raise InvalidInput(f"the {bound} bound holds only for {condition}. Use accounting.rdp.curve.")
 
 
 def abadi(order: float, rate: float, noise_multiplier: float) -> ApproximateEpsilon:

@@ -22,7 +22,7 @@ from ..mechanisms.noise import add, draw, laplace_quantile
 from ..sampling import Entropy
 
 State = dict[str, Any]
-_FOREIGN_STATE = "the state is not one that start() or answer() gave. Nothing was drawn or released."
+_FOREIGN_STATE = "the state is not one that start() or answer() gave."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +77,12 @@ class SparseVectorRounds:
         if state["positives"] >= self.max_positives:
             raise Halted(
                 f"all {self.max_positives} positives were given, so this mechanism has halted for good. "
-                f"Nothing was drawn or released. Start a new one."
+                "Start a new one."
             )
         if questions is not None and state["asked"] >= questions:
             raise Halted(
                 f"all {questions} declared questions were asked, so this mechanism has halted for good. "
-                f"Nothing was drawn or released. Start a new one."
+                "Start a new one."
             )
         return state
 

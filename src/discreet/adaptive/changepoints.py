@@ -477,9 +477,7 @@ def offline(
     Proof:     that of `mechanisms.Select` with either selector, for the sensitivity of the scores.
     """
     if (change is None) == (margin is None):
-        raise InvalidInput(
-            "give either change= (known distributions) or margin= (ranks), not both. Nothing was read."
-        )
+        raise InvalidInput("give either change= (known distributions) or margin= (ranks), not both.")
     scores: LikelihoodScores | RankScores
     if change is not None:
         scores = LikelihoodScores(column=column, time=time, times=times, change=change)

@@ -175,9 +175,7 @@ def check_saved(saved: Any, **kinds: type) -> dict[str, Any]:
         or set(saved) != set(kinds)
         or any(type(saved[name]) is not kind for name, kind in kinds.items())
     ):
-        raise InvalidInput(
-            "the state is not one that saved() of this procedure returned. Nothing was tested."
-        )
+        raise InvalidInput("the state is not one that saved() of this procedure returned.")
     return saved
 
 

@@ -304,31 +304,29 @@ class Thresholdout:
         if not isinstance(question, Check):
             raise InvalidInput(
                 "a question to the holdout is a Check(statistic=..., training=...), got "
-                f"{type(question).__name__}. Nothing was drawn or released."
+                f"{type(question).__name__}."
             )
         training = question.means
         length = length_of(question.statistic, self.public)
         if length is not None and length != len(training):
             raise InvalidInput(
-                f"the statistic has {length} entries, and {len(training)} training values were given. "
-                f"Nothing was drawn."
+                f"the statistic has {length} entries, and {len(training)} training values were given."
             )
         if self.questions is not None and previous_questions + len(training) > self.questions:
             raise InvalidInput(
                 f"{len(training)} questions are asked, and {self.questions - previous_questions} of the "
-                f"declared {self.questions} are left. Nothing was drawn or released."
+                f"declared {self.questions} are left."
             )
         factor = (step := self._step_of(question.statistic)) / self._grid
         if factor.denominator != 1:
             raise InvalidInput(
-                f"the statistic's step {step} is not a multiple of the holdout's step {self.step}. Nothing "
-                f"was drawn."
+                f"the statistic's step {step} is not a multiple of the holdout's step {self.step}."
             )
         sensitivity = question.statistic.sensitivity(self.public).linf * int(factor)
         if sensitivity > self.grid_sensitivity:
             raise InvalidInput(
                 f"one row moves the statistic by {sensitivity} steps, and this holdout was priced for "
-                f"{self.grid_sensitivity}. Nothing was drawn or released."
+                f"{self.grid_sensitivity}."
             )
         scale = self.size / self._grid
         low, high = (_require.exact(end, "bound") for end in (self.lower, self.upper))

@@ -155,14 +155,12 @@ class Hypothesis:
         """Check that the statistic is one number, which one person moves by at most `sensitivity`, the amount
         that was paid for."""
         if length_of(self.statistic, public) not in (None, 1):
-            raise InvalidInput(
-                "the statistic has several values. Nothing was drawn. Ask about one Component of it."
-            )
+            raise InvalidInput("the statistic has several values. Ask about one Component of it.")
         statistic_sensitivity = self.statistic.sensitivity(public).linf
         if statistic_sensitivity > sensitivity:
             raise InvalidInput(
                 f"one person moves the statistic by up to {statistic_sensitivity}, and this mechanism was "
-                f"priced for {sensitivity}. Nothing was drawn or released."
+                f"priced for {sensitivity}."
             )
 
     @property

@@ -88,9 +88,7 @@ class Submission:
             if not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
                 raise TypeError(kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            raise InvalidInput(
-                "the ids of a submission must be all whole numbers, or all texts. Nothing was scored."
-            ) from None
+            raise InvalidInput("the ids of a submission must be all whole numbers, or all texts.") from None
         text = "\n".join(f"{i!r}:{label!r}" for i, label in zip(ids, labels, strict=True))
         self = cls(name=name, rows=len(ids), digest=hashlib.sha256(text.encode()).hexdigest())
         object.__setattr__(self, "_ids", array)
@@ -105,8 +103,7 @@ class Submission:
         """
         if self._ids is None:
             raise InvalidInput(
-                "this is only the description of a submission, which does not contain its predictions. "
-                "Nothing was scored."
+                "this is only the description of a submission, which does not contain its predictions."
             )
         code_of = {value: i for i, value in enumerate(categories(public, target))}
         plain = [label.item() if isinstance(label, np.generic) else label for label in self._labels]
@@ -117,7 +114,7 @@ class Submission:
         if unknown is not None or None in plain:
             raise InvalidInput(
                 f"{unknown!r} is not a declared label of column {target!r}; the labels are "
-                f"{list(code_of)[:20]}. Nothing was scored."
+                f"{list(code_of)[:20]}."
             )
         return np.array([code_of[label] for label in plain], np.int64)
 
@@ -267,9 +264,7 @@ class _Board:
         """Score one `Submission`. It costs nothing more: everything was paid at the start."""
         before = self.rounds.check(state, self.submissions)
         if type(before.get("best")) is not int:
-            raise InvalidInput(
-                "the state is not one that start() or answer() gave. Nothing was drawn or released."
-            )
+            raise InvalidInput("the state is not one that start() or answer() gave.")
         if not isinstance(question, Submission):
             raise _require.fail("a question to a leaderboard", type(question).__name__, "a Submission")
         # refuses labels that are not declared, before any data is read

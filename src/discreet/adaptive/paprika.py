@@ -135,8 +135,8 @@ class Paprika:
         if not isinstance(self.procedure, Procedure):
             raise Unsupported(
                 f"{type(self.procedure).__name__} sets its levels from exact p-values, or is no procedure: "
-                "with it nothing would be private. Nothing was drawn. Use AlphaInvesting, LordPlusPlus, "
-                "Lord3 or GeneralizedAlphaInvesting, which look at decisions alone."
+                "with it nothing would be private. Use AlphaInvesting, LordPlusPlus, Lord3 or "
+                "GeneralizedAlphaInvesting, which look at decisions alone."
             )
         _require.integer(sensitivity=self.sensitivity, at_least=1)
         _require.flag(monotone=self.monotone, paper=self.paper)
@@ -145,7 +145,7 @@ class Paprika:
             if not self.redraw and (self.paper or self.delta is not None):
                 raise InvalidInput(
                     "with `delta` and with `paper` the threshold is always drawn anew, so redraw=False is "
-                    "not possible. Nothing was drawn. Leave redraw out."
+                    "not possible. Leave redraw out."
                 )
         if self.questions is not None:
             _require.integer(questions=self.questions, at_least=1)
@@ -158,17 +158,15 @@ class Paprika:
                 what="that all questions move the same way (monotone)",
             )
             if self.paper:
-                raise InvalidInput(
-                    "the paper's scales have no monotone variant. Nothing was drawn. Use paper=False."
-                )
+                raise InvalidInput("the paper's scales have no monotone variant. Use paper=False.")
 
     def _check_score(self) -> None:
         _require.one_of(("statistic", "log p"), score=self.score)
         _require.open_probability(floor=self.floor)
         if (self.score == "log p") != (self.eta is not None):
             raise InvalidInput(
-                "eta, how far one person moves the logarithm of a p-value, goes with score='log p', "
-                "and is needed there. Nothing was drawn."
+                "eta, how far one person moves the logarithm of a p-value, goes with score='log p', and is "
+                "needed there."
             )
         if self.eta is not None:
             _require.positive(eta=self.eta)
@@ -245,15 +243,13 @@ class Paprika:
 
     def _check_question(self, question: Any) -> None:
         if not isinstance(question, Hypothesis):
-            raise InvalidInput(
-                f"a question must be a Hypothesis, got {type(question).__name__}. Nothing was drawn."
-            )
+            raise InvalidInput(f"a question must be a Hypothesis, got {type(question).__name__}.")
         question.check(self.public, self.sensitivity)
         if self.monotone and not (question.sign == 1 and moves_up(question.statistic, self.public)):
             raise Unsupported(
                 "with monotone=True this mechanism was priced for statistics that a person can only add to, "
-                "with the alternative 'greater', and this hypothesis is not known to be of that kind. "
-                "Nothing was drawn or released. Use monotone=False."
+                "with the alternative 'greater', and this hypothesis is not known to be of that kind. Use "
+                "monotone=False."
             )
 
     def _evidence_and_threshold(self, question: Hypothesis, level: float) -> tuple[Callable[[int], int], int]:
@@ -284,8 +280,7 @@ class Paprika:
         if largest_change > self.grid_sensitivity:
             raise InvalidInput(
                 f"one person moves the logarithm of this p-value by up to {largest_change / GRID:.4g}, and "
-                f"this mechanism was priced for eta={self.eta!r}. Nothing was drawn or released. Give a "
-                f"larger eta, or a larger floor."
+                f"this mechanism was priced for eta={self.eta!r}. Give a larger eta, or a larger floor."
             )
 
     def error(self, confidence: float = 0.95) -> int:

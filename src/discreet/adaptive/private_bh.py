@@ -118,7 +118,7 @@ class PrivateBenjaminiHochberg:
         _require.open_probability(floor=self.floor)
         _require.flag(strict=self.strict, paper=self.paper)
         if self.paper and self.score != "log p":
-            raise InvalidInput("the paper's thresholds are for score='log p'. Nothing was drawn.")
+            raise InvalidInput("the paper's thresholds are for score='log p'.")
         for hypothesis in self.hypotheses:
             if not isinstance(hypothesis, Hypothesis):
                 raise _require.fail(

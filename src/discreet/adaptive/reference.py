@@ -62,7 +62,7 @@ class _Reference:
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
         if not isinstance(state, dict) or "best" not in state:
-            raise InvalidInput("the state is not one that start() or answer() gave. Nothing was released.")
+            raise InvalidInput("the state is not one that start() or answer() gave.")
         if not isinstance(question, Submission):
             raise _require.fail("a question to a leaderboard", type(question).__name__, "a Submission")
         check_source(self.public, source)

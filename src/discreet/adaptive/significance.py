@@ -114,9 +114,7 @@ def check_columns(**columns: Any) -> None:
         if not isinstance(column, str):
             raise _require.fail(argument, column, "the name of a column")
     if len(set(columns.values())) < len(columns):
-        raise InvalidInput(
-            f"{' and '.join(columns)} are the same column. Nothing was read. Name two columns."
-        )
+        raise InvalidInput(f"{' and '.join(columns)} are the same column. Name two columns.")
 
 
 def check_runs(runs: Any) -> None:
@@ -240,9 +238,7 @@ class YesNo:
         require_rows(public)
         declaration, success = public.fact(self.column), self.success
         if not isinstance(declaration, Boolean | Categories | Bounds):
-            raise InvalidInput(
-                f"column {self.column!r} must be declared as Boolean, Categories or Bounds. Nothing was read."
-            )
+            raise InvalidInput(f"column {self.column!r} must be declared as Boolean, Categories or Bounds.")
         if isinstance(declaration, Boolean) and success is not None:
             raise _require.fail("success", success, "None: the column is true or false")
         if isinstance(declaration, Categories) and success not in declaration.values:
@@ -507,7 +503,7 @@ class GroupSums:
         if self.power == 2 and grid.low <= self.center <= grid.high:
             ends.append(0)
         if max(abs(end) for end in ends) >= arrow_columns.LIMIT:
-            raise InvalidInput(f"column {self.column!r} has too many steps of {self.step}. Nothing was read.")
+            raise InvalidInput(f"column {self.column!r} has too many steps of {self.step}.")
         return min(ends), max(ends)
 
     def sensitivity(self, public: Public) -> Sensitivity:
@@ -873,11 +869,11 @@ class GoodnessOfFitTest(_FromCounts):
         if len(self.shares) != cells or cells < 2 or cells > _MAX_CELLS:
             raise InvalidInput(
                 f"column {self.column!r} has {cells} declared categories, and there are {len(self.shares)} "
-                f"shares: it must be one for each, and from 2 to {_MAX_CELLS}. Nothing was read."
+                f"shares: it must be one for each, and from 2 to {_MAX_CELLS}."
             )
         total = math.fsum(_require.float_or_inf(share) for share in self.shares)
         if not abs(total - 1) < 1e-9:
-            raise InvalidInput(f"the shares add up to {total:.6g}, not to 1. Nothing was read.")
+            raise InvalidInput(f"the shares add up to {total:.6g}, not to 1.")
 
     @property
     def statistic(self) -> Histogram:
@@ -957,8 +953,7 @@ class IndependenceTest(_FromCounts):
         rows, columns = self.statistic.shape(self.public)
         if min(rows, columns) < 2 or rows * columns > _MAX_CELLS:
             raise InvalidInput(
-                f"a table of {rows} by {columns} is too small, or has more than {_MAX_CELLS} cells. "
-                f"Nothing was read."
+                f"a table of {rows} by {columns} is too small, or has more than {_MAX_CELLS} cells."
             )
 
     @property

@@ -70,8 +70,8 @@ def refuse_password(data: str) -> None:
     user, at, _ = address["authority"].rpartition("@")
     if (at and ":" in user) or re.search(r"[?&](ssl)?password=", data, re.IGNORECASE):
         raise InvalidInput(
-            "the address has a password in it, which would end up in histories and logs. Nothing was opened. "
-            "Leave it out, and put it into PGPASSWORD, ~/.pgpass or a service file."
+            "the address has a password in it, which would end up in histories and logs. Leave it out, and "
+            "put it into PGPASSWORD, ~/.pgpass or a service file."
         )
 
 
@@ -79,10 +79,10 @@ def _require_data(data: str) -> None:
     """Refuse SQL where the data file should be, and a data file that does not exist; called where the schema
     or the ledger is missing, as these are the likely reasons."""
     if data.lstrip().lower().startswith("select "):
-        raise InvalidInput("the file comes first, then the question. Nothing was opened or charged.")
+        raise InvalidInput("the file comes first, then the question.")
     is_plain_path = not is_address(data) and "::" not in data and not set(data) & set("*?[")
     if is_plain_path and not Path(data).exists():
-        raise InvalidInput(f"there is no file {data!r}. Nothing was opened or charged.")
+        raise InvalidInput(f"there is no file {data!r}.")
 
 
 def open_session(
@@ -244,7 +244,7 @@ def period_of(per: str | None, total: str | None, delta: float) -> Period | None
     """
     if per is None:
         if total is not None:
-            raise InvalidInput("--total is about budgets per period: give --per, too. Nothing was opened.")
+            raise InvalidInput("--total is about budgets per period: give --per, too.")
         return None
     column, colon, every = per.partition(":")
     if total is None or total == UNLIMITED:
@@ -256,9 +256,7 @@ def period_of(per: str | None, total: str | None, delta: float) -> Period | None
     except ValueError as error:
         if isinstance(error, InvalidInput):
             raise
-        raise InvalidInput(
-            f"--total is an epsilon, or {UNLIMITED}; got {total!r}. Nothing was opened."
-        ) from None
+        raise InvalidInput(f"--total is an epsilon, or {UNLIMITED}; got {total!r}.") from None
 
 
 def analysts_of(texts: Sequence[str]) -> dict[str, Budget | None]:
@@ -267,8 +265,7 @@ def analysts_of(texts: Sequence[str]) -> dict[str, Budget | None]:
     names = [name for name, _ in named]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise InvalidInput(
-            f"{repeated[0]!r} is named more than once in --analyst. Nothing was opened. Say once what the "
-            f"analyst may spend."
+            f"{repeated[0]!r} is named more than once in --analyst. Say once what the analyst may spend."
         )
     return dict(named)
 

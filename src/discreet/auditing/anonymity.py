@@ -461,7 +461,7 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
     if missing:
         raise InvalidInput(f"there is no column {missing[0]!r}; the table has {table.column_names}.")
     if table.num_rows < k:
-        raise InvalidInput(f"fewer rows than k = {k}: no class can be that large. Nothing was computed.")
+        raise InvalidInput(f"fewer rows than k = {k}: no class can be that large.")
     codes, values = zip(*(_rank_codes(table[name]) for name in identifiers), strict=True)
     matrix = np.stack(codes, axis=1)
     class_of_row = np.zeros(table.num_rows, np.int64)
@@ -688,9 +688,7 @@ def reconstruct(
     groups = np.random.default_rng(seed).random((question_count, people)) < 0.5
     answers = floats(answers=[ask(group) for group in groups])
     if answers.shape != (question_count,) or not np.isfinite(answers).all():
-        raise InvalidInput(
-            "each answer must be one finite number: how many of the group have the bit. Nothing was solved."
-        )
+        raise InvalidInput("each answer must be one finite number: how many of the group have the bit.")
     solution = _METHODS[method](groups.astype(float), answers)
     return Reconstruction(bits=solution > 0.5, solution=solution, questions=question_count)
 

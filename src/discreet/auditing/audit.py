@@ -385,8 +385,7 @@ def _check_signature(call: Run, data: Any) -> None:
     except TypeError as problem:
         raise InvalidInput(
             "what is audited is called with the data alone, and this is not how it can be called: "
-            f"{problem}. Give a function of one argument, such as lambda data: release(data, epsilon=1). "
-            "Nothing was run."
+            f"{problem}. Give a function of one argument, such as lambda data: release(data, epsilon=1)."
         ) from None
 
 
@@ -564,9 +563,7 @@ def _values(outputs: Sequence[Any]) -> list[float]:
     """Return the first number of each output."""
     values = [number(next(iter(atoms(output)), None)) for output in outputs]
     if all(math.isnan(value) for value in values):
-        raise InvalidInput(
-            "these attacks look at numbers, and the outputs begin with none. Nothing was measured."
-        )
+        raise InvalidInput("these attacks look at numbers, and the outputs begin with none.")
     return values
 
 

@@ -177,10 +177,10 @@ def guess_by_score(
             "scores and included must be two lists of one length: one score and one coin per canary."
         )
     if np.isnan(values).any():
-        raise InvalidInput("a canary's score must be a number, and some are NaN. Nothing was guessed.")
+        raise InvalidInput("a canary's score must be a number, and some are NaN.")
     _require.integer(guesses=guesses, at_least=1)
     if guesses > len(values):
-        raise InvalidInput(f"{guesses} guesses for {len(values)} canaries. Nothing was computed.")
+        raise InvalidInput(f"{guesses} guesses for {len(values)} canaries.")
     ties = fresh_order(len(values))
     order = ties[np.argsort(values[ties], kind="stable")]
     outs, ins = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
@@ -234,10 +234,7 @@ def _check(canaries: int, guesses: int, right: int) -> None:
     _require.integer(guesses=guesses, at_least=1)
     _require.integer(right=right, at_least=0)
     if not right <= guesses <= canaries:
-        raise InvalidInput(
-            f"right <= guesses <= canaries is needed, got {right}, {guesses} and {canaries}. Nothing "
-            f"was computed."
-        )
+        raise InvalidInput(f"right <= guesses <= canaries is needed, got {right}, {guesses} and {canaries}.")
 
 
 # From a noise multiplier to the privacy event of training with it.

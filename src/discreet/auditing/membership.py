@@ -110,7 +110,7 @@ class Roc:
         """Return the curve of one list of scores; `included` says for each whether it is a member's."""
         values, truth = floats(scores=scores).ravel(), np.asarray(included, dtype=bool).ravel()
         if len(values) != len(truth):
-            raise InvalidInput(f"{len(values)} scores for {len(truth)} examples. Nothing was computed.")
+            raise InvalidInput(f"{len(values)} scores for {len(truth)} examples.")
         return cls.of(values[truth], values[~truth])
 
     def _counts(self, thresholds: Floats) -> tuple[Any, Any]:
@@ -241,9 +241,7 @@ def margins(logits: Any, labels: Any) -> Floats:
 def _check_classes(labels: Any, classes: int) -> None:
     """Refuse labels that are no class: -1 would be taken for the last one."""
     if not np.isin(labels, np.arange(classes)).all():
-        raise InvalidInput(
-            f"labels must be the numbers of classes, 0 to {classes - 1}. Nothing was computed."
-        )
+        raise InvalidInput(f"labels must be the numbers of classes, 0 to {classes - 1}.")
 
 
 def by_loss(members: Any, others: Any) -> Roc:

@@ -133,7 +133,7 @@ def split_into_leaves(outputs: Sequence[Any]) -> list[list[PathAndLeaf]]:
         if len(run) == 1 and run[0][0] == "" and isinstance(run[0][1], Opaque):
             raise InvalidInput(
                 f"an output is a {run[0][1].kind} that cannot be looked into. Return numbers, text, arrays, "
-                "tables, dictionaries or lists of these, or an object with attributes. Nothing was measured."
+                "tables, dictionaries or lists of these, or an object with attributes."
             )
     return runs
 
@@ -200,7 +200,7 @@ def floats(**argument: Any) -> Floats:
     try:
         return np.asarray(values, dtype=float)
     except (TypeError, ValueError):
-        raise InvalidInput(f"{name} must be numbers, all rows of one length. Nothing was computed.") from None
+        raise InvalidInput(f"{name} must be numbers, all rows of one length.") from None
 
 
 def number(leaf: Any) -> float:
@@ -293,7 +293,7 @@ class Guesses:
         _require.integer(hits=self.hits, false_hits=self.false_hits, at_least=0)
         _require.integer(first=self.first, second=self.second, at_least=1)
         if self.hits > self.first or self.false_hits > self.second:
-            raise InvalidInput(f"more hits than runs: {self!r}. Nothing was computed.")
+            raise InvalidInput(f"more hits than runs: {self!r}.")
 
     def limits(self, confidence: float = 0.95) -> tuple[float, float]:
         """Return (TPR at least, FPR at most), both true together with probability `confidence`.

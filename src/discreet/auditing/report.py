@@ -90,8 +90,7 @@ def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
         claim = getattr(run, "event", None)
         if claim is None:
             raise InvalidInput(
-                "say what is claimed: claim=1.0, claim=(epsilon, delta), or an accounting event. "
-                "Nothing was run."
+                "say what is claimed: claim=1.0, claim=(epsilon, delta), or an accounting event."
             )
     if isinstance(claim, Claim):
         _require_agreement(delta, claim.delta)
@@ -105,9 +104,7 @@ def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
     _require.probability(delta=claimed_delta)
     _require_agreement(delta, claimed_delta)
     if claimed_delta == 1:
-        raise InvalidInput(
-            "a delta of 1 claims nothing: every mechanism has it, and no audit refutes it. Nothing was run."
-        )
+        raise InvalidInput("a delta of 1 claims nothing: every mechanism has it, and no audit refutes it.")
     return Claim(epsilon=float(epsilon), delta=float(claimed_delta))
 
 
@@ -130,8 +127,8 @@ def _require_agreement(delta: float | None, claimed_delta: float) -> None:
     if delta is not None and delta != claimed_delta:
         raise InvalidInput(
             f"what is claimed has a delta of its own, {float(claimed_delta):g}, and delta={delta!r} was "
-            f"given beside it. Nothing was run. Leave that out, or claim a pair: claim=(epsilon, delta), in "
-            f"the shell --epsilon and --delta."
+            "given beside it. Leave that out, or claim a pair: claim=(epsilon, delta), in the shell "
+            "--epsilon and --delta."
         )
 
 

@@ -263,14 +263,15 @@ class Accounts:
         needed = normal(item).delta if isinstance(item, Event) and pure else 0.0
         if needed > 0:
             raise BudgetExceeded(
-                f"the budget of {name} has no delta, and this needs a delta of {needed:g}, as for example "
-                f"a GROUP BY without declared categories does. Nothing was charged or released. The steward "
-                f"can give one, Budget(epsilon=..., delta=...), or declare the categories."
+                f"the budget of {name} has no delta, and this needs a delta of {needed:g}, as for example a "
+                "GROUP BY without declared categories does. The steward can give one, Budget(epsilon=..., "
+                "delta=...), or declare the categories."
             )
         try:
             return account.rule.charge(account.spent, item)
         except BudgetExceeded as refused:
-            raise BudgetExceeded(f"{name if self.budget.per is not None else label}: {refused}") from None
+            whose = name if self.budget.per is not None else label
+            raise BudgetExceeded(f"{whose}: {refused.what}", remedy=refused.remedy) from None
 
     def _totals(self, after: Spent, elsewhere: bool) -> dict[str, Any]:
         """Return the fields of a charge that hold the new total (`after`), and once more the own delta of the

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from .. import _registry, _require
-from .._errors import BudgetExceeded, InvalidInput, LedgerError, NotPrivate
+from .._errors import BudgetExceeded, InvalidInput, LedgerError, NotPrivate, charges
 from .._public import Public
 from ..accounting import Event, NonPrivate, events
 from ..accounting.caps import RequestedPrice
@@ -73,8 +73,8 @@ class Withheld:
         for entry in writer.entries(kind=SPENDING, after=_before(writer, last.seq, first)):
             if self._covers(entry) and same(entry):
                 raise InvalidInput(
-                    "this question is being computed: its answer is there when its public time is over. "
-                    "Nothing was charged or released. Ask again after its time."
+                    "this question is being computed: its answer is there when its public time is over. Ask "
+                    "again after its time."
                 )
 
     def _covers(self, charge: Entry) -> bool:
@@ -208,7 +208,7 @@ class BudgetedDataset:
         """
         per = self.policy.budget.per
         if per is None:
-            raise InvalidInput("this dataset has one budget, not one per period. Nothing was charged.")
+            raise InvalidInput("this dataset has one budget, not one per period.")
         per.check(self._full_source.public)
         _require.non_empty(periods=periods)
         names = tuple(sorted({per.named(period, self._full_source.public) for period in periods}))
@@ -228,7 +228,7 @@ class BudgetedDataset:
         if self.periods and (per is None or per.cut != self._period_cut):
             raise InvalidInput(
                 "the budgets were changed since these periods were chosen, and the table is cut into periods "
-                "in another way now. Nothing was charged or read. Choose periods again: during(...)."
+                "in another way now. Choose periods again: during(...)."
             )
         return policy
 
@@ -381,16 +381,13 @@ class BudgetedDataset:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise InvalidInput(
                 "this process was started by multiprocessing and runs your script again, so that it would "
-                "pay again for what the first one has asked. Nothing was charged. Write "
-                '`if __name__ == "__main__":` above the lines that ask.'
+                'pay again for what the first one has asked. Write `if __name__ == "__main__":` above the '
+                "lines that ask."
             )
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
         if any(isinstance(leaf, NonPrivate) for leaf in events.leaves(event)):
-            raise NotPrivate(
-                "this has no privacy guarantee (its event is NonPrivate). Nothing was charged, read "
-                "or released."
-            )
+            raise NotPrivate("this has no privacy guarantee (its event is NonPrivate).")
         event_json = event.to_json()
         identities.check_description(event_json)
         body: dict[str, Any] = {"event": event_json, "analyst": analyst}
@@ -434,6 +431,7 @@ class BudgetedDataset:
         for accounts in owners:
             body |= _admit(accounts, event, self.periods, requested_price, body, len(owners) > 1)
         entry = writer.append(kind, body, topic=body["analyst"])
+        charges.set(charges.get() + 1)
         for accounts in owners:
             accounts.post(writer, event, entry, self.periods)
         return entry
@@ -455,9 +453,9 @@ def _admit(
         if not has_own or accounts.owner is not None:
             raise
         raise BudgetExceeded(
-            f"the dataset's budget does not hold this any more, whatever is left of the own budget of "
-            f"{body['analyst']!r}. Nothing was charged or released. Ask with less epsilon, or ask the "
-            f"steward for more."
+            "the dataset's budget does not hold this any more, whatever is left of the own budget of "
+            f"{body['analyst']!r}.",
+            remedy="Ask with less epsilon, or ask the steward for more.",
         ) from None
 
 

@@ -16,10 +16,7 @@ from .curator import Curator
 from .keys import Key
 from .ledger import Ledger
 
-_NO_TABLE = (
-    "the ledger was opened without its table. Nothing was charged or read. Open the table with it: "
-    "dp.open(...)."
-)
+_NO_TABLE = "the ledger was opened without its table. Open the table with it: dp.open(...)."
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ __all__ = ["NOTES", "Curator", "key_path"]
 class Curator(BudgetedDataset):
     """Runs mechanisms on one dataset, each charged to its budgets before it reads a row."""
 
-    @_require.check_options
+    @_require.paying
     def ask(
         self, mechanism: Mechanism, *, analyst: str = STEWARD, text: str | None = None, fresh: bool = False
     ) -> Release:
@@ -83,6 +83,7 @@ class Curator(BudgetedDataset):
             )
         return self._run(mechanism, charge, key)
 
+    @_require.paying
     def start(self, interactive: Interactive, *, analyst: str = STEWARD) -> InteractiveHandle:
         """Pay the whole price of an interactive mechanism, and start it.
 
@@ -113,6 +114,7 @@ class Curator(BudgetedDataset):
         except Exception as error:
             raise self._record_failure(charge) from (error if analyst == STEWARD else None)
 
+    @_require.paying
     def run(
         self,
         mechanism: Stepped | SecretlyStepped,
@@ -138,8 +140,7 @@ class Curator(BudgetedDataset):
         if isinstance(mechanism, SecretlyStepped):
             if checkpoint is not None or progress is not None:
                 raise InvalidInput(
-                    "a run with a secret number of steps keeps its state in the vault and shows no "
-                    "progress. Nothing was charged or read."
+                    "a run with a secret number of steps keeps its state in the vault and shows no progress."
                 )
             return segments.run(
                 self, mechanism, number=number, analyst=analyst, text=text, pace=pace,
@@ -148,7 +149,7 @@ class Curator(BudgetedDataset):
         if number is not None or pace or seconds:
             raise InvalidInput(
                 "number, pace and seconds are for runs with a secret number of steps; others are resumed "
-                "from their checkpoint. Nothing was charged or read."
+                "from their checkpoint."
             )
         return segments.train(
             self, mechanism, checkpoint, every=every, analyst=analyst, text=text, progress=progress
@@ -177,18 +178,18 @@ class Curator(BudgetedDataset):
         if not same or other_periods:
             raise InvalidInput(
                 f"entry {number} of the ledger is not the start of this mechanism, with these parameters and "
-                f"for these periods. Nothing was charged."
+                "for these periods."
             )
         if analyst not in (None, STEWARD, charge.body.get("analyst")):
             raise InvalidInput(
-                f"entry {number} of the ledger is no mechanism that {analyst} has started. Nothing was read "
-                f"or charged. Start one of your own."
+                f"entry {number} of the ledger is no mechanism that {analyst} has started. Start one of your "
+                "own."
             )
         handle = InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
         handle.check_parameters()
         return handle
 
-    @_require.check_options
+    @_require.paying
     def feed(
         self, interactive: Interactive, number: int, *, analyst: str | None = None, batch: bool = False
     ) -> Release | None:
@@ -210,10 +211,7 @@ class Curator(BudgetedDataset):
                 if getattr(interactive, "any_version", False)
                 else "start a new one"
             )
-            raise InvalidInput(
-                f"{type(interactive).__name__} is not fed with batches or versions: {advice}. "
-                f"Nothing was read or released."
-            )
+            raise InvalidInput(f"{type(interactive).__name__} is not fed with batches or versions: {advice}.")
         return self.resume(interactive, number, analyst=analyst).feed(batch=batch)
 
     def _question(self, described: Any) -> str:

@@ -41,14 +41,11 @@ def check_mechanism(mechanism: Any, source: AnySource, kind: Any, advice: str) -
     price, facts = getattr(mechanism, "event", None), getattr(mechanism, "public", None)
     if isinstance(mechanism, type) or not isinstance(price, Event) or not isinstance(facts, Public):
         raise InvalidInput(
-            f"{type(mechanism).__name__} is not a mechanism: it has no price (event) for public "
-            f"facts (public). Nothing was "
-            f"charged or read."
+            f"{type(mechanism).__name__} is not a mechanism: it has no price (event) for public facts "
+            "(public)."
         )
     if not isinstance(mechanism, kind):
-        raise InvalidInput(
-            f"{type(mechanism).__name__} is of another kind: {advice}. Nothing was charged or read."
-        )
+        raise InvalidInput(f"{type(mechanism).__name__} is of another kind: {advice}.")
     check_source(facts, source, examples=True)
     rehearse(mechanism, source)
 
@@ -62,8 +59,7 @@ def description_of(mechanism: Any) -> Any:
         return None
     except (RecursionError, ValueError):
         raise InvalidInput(
-            "this is nested too deep, or has a number with too many digits, to be described. Nothing "
-            "was charged."
+            "this is nested too deep, or has a number with too many digits, to be described."
         ) from None
 
 
@@ -207,9 +203,7 @@ def check(mechanism: Any, described: Any, text: str | None = None) -> None:
     That includes descriptions that are nested too deep, and numbers with too many digits.
     """
     if text is not None and len(text) > MAX_CHARACTERS:
-        raise InvalidInput(
-            f"a question has at most {MAX_CHARACTERS:,} characters, got {len(text):,}. Nothing was charged."
-        )
+        raise InvalidInput(f"a question has at most {MAX_CHARACTERS:,} characters, got {len(text):,}.")
     check_description(described)
     check_lengths(mechanism, mechanism.public)
 
@@ -225,11 +219,9 @@ def check_description(described: Any) -> None:
     except (RecursionError, ValueError) as error:
         if isinstance(error, DiscreetError) and not isinstance(error, DescriptionError):
             raise
-        raise InvalidInput(f"this cannot be described in the ledger: {error} Nothing was charged.") from None
+        raise InvalidInput(f"this cannot be described in the ledger: {error}") from None
     if size > MAX_CHARACTERS:
-        raise InvalidInput(
-            f"a description has at most {MAX_CHARACTERS:,} characters, got {size:,}. Nothing was charged."
-        )
+        raise InvalidInput(f"a description has at most {MAX_CHARACTERS:,} characters, got {size:,}.")
 
 
 def check_lengths(thing: Any, public: Public) -> None:
@@ -241,8 +233,8 @@ def check_lengths(thing: Any, public: Public) -> None:
         length = _length(part, public)
         if length is not None and length > MAX_ENTRIES:
             raise InvalidInput(
-                f"{type(part).__name__} has {length:,} entries; at most {MAX_ENTRIES:,} can be asked for "
-                f"at once. Nothing was charged or read."
+                f"{type(part).__name__} has {length:,} entries; at most {MAX_ENTRIES:,} can be asked for at "
+                "once."
             )
         if dataclasses.is_dataclass(part) and not isinstance(part, type | Public):
             pending += [getattr(part, field.name, None) for field in dataclasses.fields(part)]

@@ -126,9 +126,7 @@ class InteractiveHandle(_require.NearestNames):
                    drawn (for one ticket, at most `tickets.ATTEMPTS` processes end).
         """
         if isinstance(question, Feed):
-            raise InvalidInput(
-                "a version of the table is no question: use feed. Nothing was read or released."
-            )
+            raise InvalidInput("a version of the table is no question: use feed.")
         release = self._answer_in_turn(question)
         assert release is not None
         return release
@@ -156,8 +154,8 @@ class InteractiveHandle(_require.NearestNames):
         if getattr(self.mechanism, "batches_only", False) and not batch:
             raise InvalidInput(
                 "this stream counts rows, has no clock and no column of units: a version of the table is no "
-                "batch, each of its rows would count again. Nothing was read or released. The rows of a tick "
-                "come by stream.feed(rows); or start a stream with clock=, a column of days."
+                "batch, each of its rows would count again. The rows of a tick come by stream.feed(rows); or "
+                "start a stream with clock=, a column of days."
             )
         return self._answer_in_turn(Feed(self.source.public.version))
 
@@ -298,8 +296,8 @@ class InteractiveHandle(_require.NearestNames):
         if names:
             raise InvalidInput(
                 f"entry {self.number} of the ledger was started with other parameters than are given now: "
-                f"{', '.join(names)} differ. Its noise would not be what was paid for. Nothing was charged "
-                f"or answered. Give those of the start, or start a new one."
+                f"{', '.join(names)} differ. Its noise would not be what was paid for. Give those of the "
+                "start, or start a new one."
             )
         return state["state"]
 
@@ -315,12 +313,12 @@ class InteractiveHandle(_require.NearestNames):
         if now.failures >= limit:
             raise Halted(
                 f"{limit} questions to this mechanism failed after data was read, or may have been read, so "
-                f"it has halted for good. Nothing was read or released."
+                "it has halted for good."
             )
         if isinstance(question, Feed) and was_fed(self.ledger, self.number, question.version):
             raise InvalidInput(
-                f"the version {question.version!r} of the table was fed to this before: its rows "
-                f"would count twice. Nothing was read or released. Open new rows with a version of their own."
+                f"the version {question.version!r} of the table was fed to this before: its rows would count "
+                "twice. Open new rows with a version of their own."
             )
         rehearse_parts(question, self.source)
         self._dry_run(self._open_state(now), question)
@@ -332,9 +330,7 @@ class InteractiveHandle(_require.NearestNames):
             raise InvalidInput(
                 f"entry {self.number} of the ledger was charged a price that differs from the price of "
                 f"{type(self.mechanism).__name__} in this version of discreet: its noise would not be what "
-                f"was paid for. "
-                f"Nothing was charged or answered. Its answers so far stay in the ledger; start a new one to "
-                f"go on."
+                "was paid for. Its answers so far stay in the ledger; start a new one to go on."
             )
 
     def _dry_run(self, state: Any, question: Any) -> None:

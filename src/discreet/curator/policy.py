@@ -94,30 +94,24 @@ class Period:
         periods."""
         if public.neighbors is not ADD_REMOVE:
             raise Unsupported(
-                f"budgets per period are proved for add_remove, not for {public.neighbors}: a row "
-                f"that is replaced may move to another "
-                f"period. Nothing was opened."
+                f"budgets per period are proved for add_remove, not for {public.neighbors}: a row that is "
+                "replaced may move to another period."
             )
         if public.unit.column is not None and self.total is None:
             raise InvalidInput(
-                f"a person may have rows in many periods: say what all of them together may cost one "
-                f"person, Period(..., total=Budget(...)), or "
-                f"total={UNLIMITED!r}, which promises something about a person's rows within one "
-                f"period only. Nothing was opened."
+                "a person may have rows in many periods: say what all of them together may cost one person, "
+                f"Period(..., total=Budget(...)), or total={UNLIMITED!r}, which promises something about a "
+                "person's rows within one period only."
             )
         if private := [table.name for table in public.tables if table.private]:
             raise Unsupported(
-                f"table {private[0]!r} is private too and its rows belong to no period, so budgets "
-                f"per period would not cover them. Nothing was "
-                f"opened. Join the tables into one before you open it, so that every row has a "
-                f"period, declare {private[0]!r} public if everybody may "
-                f"know it, or give a budget without periods."
+                f"table {private[0]!r} is private too and its rows belong to no period, so budgets per "
+                "period would not cover them. Join the tables into one before you open it, so that every "
+                f"row has a period, declare {private[0]!r} public if everybody may know it, or give a budget "
+                "without periods."
             )
         if self.column == public.unit.column:
-            raise InvalidInput(
-                f"column {self.column!r} tells people apart: it cannot be the period, too. "
-                f"Nothing was opened."
-            )
+            raise InvalidInput(f"column {self.column!r} tells people apart: it cannot be the period, too.")
         fact, dated = public.fact(self.column), self.every is not None
         if isinstance(fact, Dates) != dated or isinstance(fact, Boolean):
             wanted = (
@@ -125,7 +119,7 @@ class Period:
                 if dated
                 else "a column of labels; for a date say every='month'"
             )
-            raise InvalidInput(f"the period by column {self.column!r} needs {wanted}. Nothing was opened.")
+            raise InvalidInput(f"the period by column {self.column!r} needs {wanted}.")
 
     def named(self, period: Any, public: Public) -> str:
         """Return the name of a period in its one stored form; refuse a value that is not a period of this
@@ -413,10 +407,7 @@ class Policy:
         for name, budget in self.analysts:
             if name == analyst:
                 return budget
-        raise NotPrivate(
-            f"{analyst!r} is not an analyst of this dataset. Nothing was charged or released. Ask "
-            f"the steward to be entered."
-        )
+        raise NotPrivate(f"{analyst!r} is not an analyst of this dataset. Ask the steward to be entered.")
 
 
 def check_epsilon(

@@ -141,7 +141,7 @@ def split(ledger: str) -> tuple[str, str]:
     if not _NAME.fullmatch(name or "discreet"):
         raise InvalidInput(
             f"{name!r} cannot name a ledger in a database: a name has 1 to 51 small letters, digits and _, "
-            f"and does not begin with a digit, such as 'visits'. Nothing was opened."
+            "and does not begin with a digit, such as 'visits'."
         )
     return address, name or "discreet"
 

@@ -168,20 +168,18 @@ def resume(
     charge = curator.ledger.entry(header["charge"])
     if charge.kind != SPENDING or events.from_json(charge.body["event"]) != mechanism.event:
         raise InvalidInput(
-            f"the checkpoint {path} is of a run with another price (entry {charge.seq} of the "
-            f"ledger). Nothing was run. Give what the run was started with: the trainer, or the options of "
-            f"the synthesis."
+            f"the checkpoint {path} is of a run with another price (entry {charge.seq} of the ledger). Give "
+            "what the run was started with: the trainer, or the options of the synthesis."
         )
     if charge.body.get("identity") != identity_of(mechanism, trusted=True):
         raise InvalidInput(
             f"the checkpoint {path} is of another model, optimizer or run, or of one with other options "
-            f"(entry {charge.seq} of the ledger). Nothing was run. Give what the run was started with."
+            f"(entry {charge.seq} of the ledger). Give what the run was started with."
         )
     periods = periods_field(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
     if charge.body["analyst"] != analyst or charge.body.get("periods") != periods:
         raise InvalidInput(
-            f"the run of checkpoint {path} was paid for by another analyst, or for other periods. "
-            f"Nothing was trained."
+            f"the run of checkpoint {path} was paid for by another analyst, or for other periods."
         )
     work = ChargedRun(curator, mechanism, charge, path)
     steps_taken, head = work.accept(header)
@@ -400,9 +398,7 @@ def _check_mechanism(mechanism: Any, source: AnySource, progress: Any) -> None:
     _require.an_object(mechanism)
     if not isinstance(mechanism, Stepped):
         advice = "people.fit(...) fits an estimator" if hasattr(mechanism, "adopt") else "a Trainer can"
-        raise InvalidInput(
-            f"{type(mechanism).__name__} cannot be run in segments: {advice}. Nothing was charged or read."
-        )
+        raise InvalidInput(f"{type(mechanism).__name__} cannot be run in segments: {advice}.")
     check_source(mechanism.public, source, examples=True)
     rehearse(mechanism, source)
 
@@ -411,13 +407,11 @@ def _require_new_file(path: Path) -> Path:
     """Return the path of a new checkpoint; refuse one that exists."""
     if path.exists():
         raise InvalidInput(
-            f"{path} exists already, and a checkpoint is never overwritten by another run. Nothing was "
-            f"charged. Resume it, or give another name."
+            f"{path} exists already, and a checkpoint is never overwritten by another run. Resume it, or "
+            "give another name."
         )
     if not path.parent.is_dir():
-        raise InvalidInput(
-            f"there is no folder {str(path.parent)!r} for the checkpoint. Nothing was charged."
-        )
+        raise InvalidInput(f"there is no folder {str(path.parent)!r} for the checkpoint.")
     return path
 
 
@@ -427,7 +421,7 @@ def _require_multiple(every: Any, period: int) -> None:
     if every % period:
         raise InvalidInput(
             f"every must be a multiple of {period}, the steps of one pass, got {every}: in between, who "
-            f"takes part in which step would have to be stored. Nothing was charged or trained."
+            "takes part in which step would have to be stored."
         )
 
 
@@ -456,13 +450,11 @@ def _read(path: Path, ledger: Ledger) -> tuple[dict[str, Any], bytes]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InvalidInput(
-            f"the checkpoint {path} cannot be read: {error.strerror}. Nothing was trained."
-        ) from None
+        raise InvalidInput(f"the checkpoint {path} cannot be read: {error.strerror}.") from None
     start = len(_MAGIC) + 4
     end = start + int.from_bytes(data[len(_MAGIC) : start], "little")
     if not data.startswith(_MAGIC) or len(data) < end + _SIGNATURE:
-        raise InvalidInput(f"{path} is not a checkpoint of discreet, or was cut. Nothing was trained.")
+        raise InvalidInput(f"{path} is not a checkpoint of discreet, or was cut.")
     encoded, signature, raw = data[start:end], data[end : end + _SIGNATURE], data[end + _SIGNATURE :]
     if ledger.key is None or not signed_by(ledger.key.public, _message(encoded, raw), signature):
         raise LedgerError(
@@ -614,13 +606,10 @@ def _find_charge(curator: Curator, mechanism: SecretlyStepped, number: int, anal
     if not same_facts or not same_identity or events.from_json(charge.body["event"]) != mechanism.event:
         raise InvalidInput(
             f"entry {number} of the ledger is not the start of this run: it goes on with exactly what it was "
-            f"begun with (candidates, their parameters, trials, price, analyst, periods). Nothing was "
-            f"charged or run."
+            "begun with (candidates, their parameters, trials, price, analyst, periods)."
         )
     if curator.ledger.last("failed", str(number)) is not None:
-        raise InvalidInput(
-            f"the run of entry {number} of the ledger has failed, and is not gone on with. Nothing was run."
-        )
+        raise InvalidInput(f"the run of entry {number} of the ledger has failed, and is not gone on with.")
     return charge
 
 
@@ -694,7 +683,7 @@ def _check_run(curator: Curator, mechanism: Any, pace: Any) -> None:
     if isinstance(mechanism, type) or not isinstance(mechanism, SecretlyStepped):
         raise InvalidInput(
             f"{type(mechanism).__name__} does not run in a secret number of steps: it lacks an attribute of "
-            f"SecretlyStepped, such as `blob_size`. Nothing was charged or read."
+            "SecretlyStepped, such as `blob_size`."
         )
     _require.non_negative(pace=pace)
     _require.integer(length=mechanism.length, blob_size=mechanism.blob_size, at_least=1)

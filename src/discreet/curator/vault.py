@@ -392,7 +392,7 @@ class Vault:
         """Return the entry of the newest version of a blob; refuse a name without a blob."""
         entry = self.ledger.last(BLOB, _topic(charge, name))
         if entry is None or entry.body["file"] is None:
-            raise InvalidInput(f"charge {charge} has no blob {name!r}. Nothing was read or released.")
+            raise InvalidInput(f"charge {charge} has no blob {name!r}.")
         return entry
 
     def _unseal(self, entry: Entry, sealed: bytes) -> bytes:

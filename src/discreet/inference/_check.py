@@ -15,17 +15,13 @@ from .._errors import InvalidInput
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NOTHING_COMPUTED = "Nothing was computed or released."
-
 
 def numbers(name: str, values: Any, *, dimensions: int | None = 1) -> Floats:
     """Return the argument as a new array of finite floats, with this many dimensions (None: any number of
     them); the error names the first bad entry."""
     array = as_array(name, values)
     if dimensions is not None and array.ndim != dimensions:
-        raise InvalidInput(
-            f"{name} must have {dimensions} dimension(s), got shape {array.shape}. {NOTHING_COMPUTED}"
-        )
+        raise InvalidInput(f"{name} must have {dimensions} dimension(s), got shape {array.shape}.")
     _refuse_where(name, array, ~np.isfinite(array), "finite")
     return array
 
@@ -41,7 +37,7 @@ def variances(values: Any, shape: tuple[int, ...], *, zero: bool = True, infinit
         array = np.array(np.broadcast_to(array, shape), dtype=np.float64)
     except ValueError:
         raise InvalidInput(
-            f"variances must have shape {shape}, one for each value, got {array.shape}. {NOTHING_COMPUTED}"
+            f"variances must have shape {shape}, one for each value, got {array.shape}."
         ) from None
     _refuse_where("variances", array, np.isnan(array) | (array < 0), "zero or above")
     if not zero:
@@ -57,8 +53,7 @@ def for_each(name: str, values: Any, length: int, what: str) -> Floats:
     array = numbers(name, values, dimensions=None)
     if array.shape not in ((), (length,)):
         raise InvalidInput(
-            f"{name} must be one number, or one for each of the {length} {what}, got shape "
-            f"{array.shape}. {NOTHING_COMPUTED}"
+            f"{name} must be one number, or one for each of the {length} {what}, got shape {array.shape}."
         )
     return np.array(np.broadcast_to(array, (length,)))
 
@@ -68,7 +63,7 @@ def measured_only(name: str, values: Any, measured: NDArray[Any]) -> Floats:
     elsewhere any value is accepted and replaced by zero."""
     array = as_array(name, values)
     if array.shape != measured.shape:
-        raise InvalidInput(f"{name} must have shape {measured.shape}, got {array.shape}. {NOTHING_COMPUTED}")
+        raise InvalidInput(f"{name} must have shape {measured.shape}, got {array.shape}.")
     _refuse_where(name, array, ~np.isfinite(array) & measured, "finite")
     return np.where(measured, array, 0.0)
 
@@ -78,17 +73,15 @@ def matrix(name: str, values: Any, *, rows: int | None = None, columns: int | No
     if sparse.issparse(values):
         checked = sparse.csr_array(values, dtype=np.float64)
         if not np.isfinite(checked.data).all():
-            raise InvalidInput(f"{name} must have finite entries only. {NOTHING_COMPUTED}")
+            raise InvalidInput(f"{name} must have finite entries only.")
     else:
         checked = np.atleast_2d(numbers(name, values, dimensions=None))
         if checked.ndim != 2:
-            raise InvalidInput(f"{name} must be a matrix, got shape {checked.shape}. {NOTHING_COMPUTED}")
+            raise InvalidInput(f"{name} must be a matrix, got shape {checked.shape}.")
     for axis, wanted in ((0, rows), (1, columns)):
         if wanted is not None and checked.shape[axis] != wanted:
             kind = ("rows", "columns")[axis]
-            raise InvalidInput(
-                f"{name} must have {wanted} {kind}, got shape {checked.shape}. {NOTHING_COMPUTED}"
-            )
+            raise InvalidInput(f"{name} must have {wanted} {kind}, got shape {checked.shape}.")
     return checked
 
 
@@ -110,7 +103,7 @@ def as_array(name: str, values: Any) -> Floats:
     try:
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidInput(f"{name} must be numbers in a regular array. {NOTHING_COMPUTED}") from None
+        raise InvalidInput(f"{name} must be numbers in a regular array.") from None
 
 
 def _refuse_where(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> None:

@@ -36,7 +36,7 @@ from scipy import optimize, sparse
 from .. import _require
 from .._errors import InvalidInput
 from . import _check
-from ._check import NOTHING_COMPUTED, Floats, Ints, some
+from ._check import Floats, Ints, some
 from .least_squares import RELATIVE_TOLERANCE, Estimate
 from .projections import _onto_totals
 
@@ -77,10 +77,7 @@ class Tree:
             or not np.issubdtype(parent_array.dtype, np.integer)
             or not len(parent_array)
         ):
-            raise InvalidInput(
-                f"parents must be a list of whole numbers, one for each node, -1 for a root. "
-                f"{NOTHING_COMPUTED}"
-            )
+            raise InvalidInput("parents must be a list of whole numbers, one for each node, -1 for a root.")
         # before the cast, which would take 2^64 - 1 for -1
         bad = np.flatnonzero((parent_array < -1) | (parent_array >= len(parent_array)))
         if len(bad):
@@ -114,7 +111,7 @@ class Tree:
         """
         index_of = {tuple(path): i for i, path in enumerate(paths)}
         if len(index_of) < len(paths):
-            raise InvalidInput(f"paths must differ from each other. {NOTHING_COMPUTED}")
+            raise InvalidInput("paths must differ from each other.")
         return Tree(np.array([index_of.get(tuple(p)[:-1], -1) if len(p) else -1 for p in paths], np.int64))
 
     def __len__(self) -> int:
@@ -179,8 +176,7 @@ class Tree:
             if (gap > 1e-6 * scale).any():
                 bad = self.order[family.parents[gap > 1e-6 * scale]]
                 raise InvalidInput(
-                    f"the children of {some('nodes', bad)} do not add up to them. {NOTHING_COMPUTED} Apply "
-                    f"hierarchy first."
+                    f"the children of {some('nodes', bad)} do not add up to them. Apply hierarchy first."
                 )
 
 
@@ -207,8 +203,8 @@ def _by_depth(parents: Ints) -> tuple[Ints, tuple[int, ...], Ints]:
         if levels:
             reached[np.concatenate(levels)] = True
         raise InvalidInput(
-            f"parents must form a tree: {some('nodes', np.flatnonzero(~reached))} hang on a cycle, "
-            f"under no root. {NOTHING_COMPUTED}"
+            f"parents must form a tree: {some('nodes', np.flatnonzero(~reached))} hang on a cycle, under no "
+            "root."
         )
     order = np.concatenate(levels)
     return order, tuple(starts), counts[order + 1]
@@ -239,10 +235,10 @@ def round_to_total(values: Any, total: int | None = None) -> Ints:
         total = base_sum + int(nearest_integers(np.float64(math.fsum(x - base))))
     _require.integer(total=total)
     if max(abs(base_sum), abs(total)) >= _LARGEST_TOTAL:
-        raise InvalidInput(f"totals must be below 2^62 in size to fit 64 bits. {NOTHING_COMPUTED}")
+        raise InvalidInput("totals must be below 2^62 in size to fit 64 bits.")
     if not len(x):
         if total:
-            raise InvalidInput(f"no values cannot add up to {total!r}. {NOTHING_COMPUTED}")
+            raise InvalidInput(f"no values cannot add up to {total!r}.")
         return np.zeros(0, np.int64)
     return _largest_remainders(x, np.zeros(1, np.int64), np.array([int(total)], np.int64))
 
@@ -287,8 +283,7 @@ def round_table(table: Any) -> Ints:
     up = np.rint(solution)
     if not (np.abs(up - solution) < 1e-6).all() or not (np.abs(sums @ up - part_sums) < 1).all():
         raise InvalidInput(
-            f"the rounding of a table of shape {x.shape} failed numerically. {NOTHING_COMPUTED} Round to "
-            f"fewer digits first."
+            f"the rounding of a table of shape {x.shape} failed numerically. Round to fewer digits first."
         )
     return np.asarray(base + up.reshape(x.shape), dtype=np.int64)
 
@@ -304,9 +299,7 @@ def round_tree(tree: Tree, values: Any) -> Ints:
     """
     x = _snap(_require_below_exact(_check.numbers("values", values)))
     if len(x) != len(tree):
-        raise InvalidInput(
-            f"values must have one entry for each of the {len(tree)} nodes, got {len(x)}. {NOTHING_COMPUTED}"
-        )
+        raise InvalidInput(f"values must have one entry for each of the {len(tree)} nodes, got {len(x)}.")
     tree.require_sums(x)
     x = x[tree.order]
     out = np.empty(len(x), np.int64)
@@ -324,9 +317,8 @@ def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
     missing = totals - np.add.reduceat(base, first)
     if (missing < 0).any() or (missing > size).any():
         raise InvalidInput(
-            f"the total is too far from the sum of the values to be reached by rounding each up or "
-            f"down. {NOTHING_COMPUTED} Bring the values to the "
-            f"total first: with_total for counts, least_squares otherwise."
+            "the total is too far from the sum of the values to be reached by rounding each up or down. "
+            "Bring the values to the total first: with_total for counts, least_squares otherwise."
         )
     family = np.repeat(np.arange(len(first)), size)
     # within each family by falling remainder x - base; lexsort is stable, so equal ones stay in their order
@@ -358,7 +350,7 @@ def _snap(x: Floats) -> Floats:
 def _require_below_exact(x: Floats) -> Floats:
     """Return the values; refuse sizes from 2^52 on, at which floats are integers already."""
     if x.size and np.abs(x).max() >= EXACT:
-        raise InvalidInput(f"values must be below 2^52 in size to be rounded exactly. {NOTHING_COMPUTED}")
+        raise InvalidInput("values must be below 2^52 in size to be rounded exactly.")
     return x
 
 
@@ -434,7 +426,7 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
     if np.isinf(upward.s[roots]).any():
         raise InvalidInput(
             f"{_unmeasured_words(tree, np.isinf(upward.s[roots]).nonzero()[0])} and their descendants do not "
-            f"determine them. {NOTHING_COMPUTED}"
+            "determine them."
         )
     finite = upward.s[np.isfinite(upward.s)]
     # a large finite variance in place of infinity: unmeasured children take up almost all of a difference
@@ -443,9 +435,7 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
     x[roots] = np.maximum(upward.z[roots], 0.0)
     if integers:
         if (x[roots] >= _LARGEST).any():
-            raise InvalidInput(
-                f"a root above 2^62 does not fit 64 bits. {NOTHING_COMPUTED} Ask with integers=False."
-            )
+            raise InvalidInput("a root above 2^62 does not fit 64 bits. Ask with integers=False.")
         x[roots] = nearest_integers(x[roots])
     for family in tree.families():
         shares = _onto_totals(upward.z[family.children], s[family.children], family.first, x[family.parents])
@@ -475,17 +465,12 @@ class _UpwardPass:
 def _validate(tree: Tree, values: Any, variances: Any) -> tuple[Floats, Floats]:
     """Return values and variances as arrays with one entry per node, in depth order."""
     if not isinstance(tree, Tree):
-        raise InvalidInput(
-            f"tree must be a Tree, got {type(tree).__name__}. {NOTHING_COMPUTED} Build one: Tree(parents)."
-        )
+        raise InvalidInput(f"tree must be a Tree, got {type(tree).__name__}. Build one: Tree(parents).")
     n = len(tree)
     v = _check.variances(variances, (n,), infinite=True)
     values = _check.as_array("values", values)
     if values.shape != (n,):
-        raise InvalidInput(
-            f"values must have one entry for each of the {n} nodes, got shape {values.shape}. "
-            f"{NOTHING_COMPUTED}"
-        )
+        raise InvalidInput(f"values must have one entry for each of the {n} nodes, got shape {values.shape}.")
     y = _check.measured_only("values", values, np.isfinite(v))
     return y[tree.order], v[tree.order]
 
@@ -527,8 +512,8 @@ def _combine(y: Floats, v: Floats, below: Floats, spread: Floats, nodes: Any) ->
     )
     if clash.any():
         raise InvalidInput(
-            f"{_check.some('nodes', nodes[clash])} and all their children are known exactly, but do "
-            f"not add up. {NOTHING_COMPUTED}"
+            f"{_check.some('nodes', nodes[clash])} and all their children are known exactly, but do not add "
+            "up."
         )
     with np.errstate(invalid="ignore", divide="ignore"):
         # the weight of y
@@ -550,7 +535,7 @@ def _require_identified(tree: Tree, upward: _UpwardPass) -> None:
     if unidentified.any():
         raise InvalidInput(
             f"{_unmeasured_words(tree, unidentified.nonzero()[0])}, and the measured nodes do not determine "
-            f"them. {NOTHING_COMPUTED} Measure them or their children."
+            "them. Measure them or their children."
         )
 
 

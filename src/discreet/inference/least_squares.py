@@ -31,7 +31,7 @@ from scipy.sparse import linalg as sparse_linalg
 from .. import _require
 from .._errors import InvalidInput
 from . import _check
-from ._check import NOTHING_COMPUTED, Floats
+from ._check import Floats
 
 Noise = Literal["gaussian", "laplace", "any"]
 
@@ -225,9 +225,7 @@ def measured(
     B = _check.matrix("A", A)
     z = _check.numbers("y", y)
     if len(z) != B.shape[0]:
-        raise InvalidInput(
-            f"y must have one answer for each of the {B.shape[0]} rows of A, got {len(z)}. {NOTHING_COMPUTED}"
-        )
+        raise InvalidInput(f"y must have one answer for each of the {B.shape[0]} rows of A, got {len(z)}.")
     if unidentified not in ("refuse", "minimum_norm"):
         raise _require.fail("unidentified", unidentified, "refuse or minimum_norm")
     v = _check.variances(variances, z.shape)
@@ -237,8 +235,8 @@ def measured(
         scaled = v / norms / norms
     if (np.isinf(scaled) | ((scaled == 0) & (v > 0))).any():
         raise InvalidInput(
-            f"the coefficients of A and the variances are too far apart in size. {NOTHING_COMPUTED} "
-            f"Bring them nearer to each other."
+            "the coefficients of A and the variances are too far apart in size. Bring them nearer to each "
+            "other."
         )
     v = scaled
     if _direct(B, method):
@@ -247,9 +245,8 @@ def measured(
         estimate, undetermined = _measured_iteratively(sparse.csr_array(B), z, v)
     if len(undetermined) and unidentified == "refuse":
         raise InvalidInput(
-            f"the answers do not determine {_check.some('cells', undetermined)} (counted from zero). "
-            f"{NOTHING_COMPUTED} Measure more, or ask for "
-            f"unidentified='minimum_norm', which leaves their variance infinite."
+            f"the answers do not determine {_check.some('cells', undetermined)} (counted from zero). Measure "
+            "more, or ask for unidentified='minimum_norm', which leaves their variance infinite."
         )
     return estimate
 
@@ -286,7 +283,7 @@ def _unit_rows(matrix: Any, right_side: Floats, name: str) -> tuple[Any, Floats,
         norms = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
     if (right_side[empty] != 0).any() and name == "constraints":
         row = int(np.flatnonzero(empty & (right_side != 0))[0])
-        raise InvalidInput(f"constraint {row} has no coefficients, so it cannot hold. {NOTHING_COMPUTED}")
+        raise InvalidInput(f"constraint {row} has no coefficients, so it cannot hold.")
     norms = np.where(empty, 1.0, norms)
     return _divided_rows(matrix, norms), right_side / norms, divisor * norms
 
@@ -320,9 +317,8 @@ def _agree(gap: Floats, scale: Floats) -> None:
     if bad.any():
         row = int(np.argmax(np.where(bad, np.abs(gap) / (1 + scale), 0)))
         raise InvalidInput(
-            f"the constraints contradict each other or the values known exactly: number {row} "
-            f"(counted from zero) cannot "
-            f"hold together with the others. {NOTHING_COMPUTED}"
+            f"the constraints contradict each other or the values known exactly: number {row} (counted from "
+            "zero) cannot hold together with the others."
         )
 
 
@@ -455,8 +451,7 @@ def _measured_iteratively(A: Any, y: Floats, v: Floats) -> tuple[Estimate, Any]:
     if (v == 0).any():
         raise InvalidInput(
             f"variances of zero need the direct method, and a matrix of shape {A.shape} is solved by the "
-            f"iterative one here. {NOTHING_COMPUTED} "
-            f"Ask for method='direct', or enter the fact by substituting it."
+            "iterative one here. Ask for method='direct', or enter the fact by substituting it."
         )
     B = sparse.csr_array(sparse.diags_array(1 / np.sqrt(v)) @ A)
     norms = np.sqrt(np.asarray(B.multiply(B).sum(axis=0)).ravel())
@@ -495,8 +490,7 @@ def _lsmr(B: Any, right_side: Floats) -> Floats:
     if stop in (3, 6, 7):
         raise InvalidInput(
             f"the iteration did not reach a relative error of {TOLERANCE:g}: the system is too badly "
-            f"conditioned. {NOTHING_COMPUTED} "
-            f"Ask for method='direct', or bring the variances nearer to each other."
+            "conditioned. Ask for method='direct', or bring the variances nearer to each other."
         )
     return np.asarray(x, dtype=np.float64)
 
@@ -520,8 +514,7 @@ def combine(values: Any, variances: Any) -> Estimate:
     shape = values.shape
     if not shape or not shape[0]:
         raise InvalidInput(
-            f"values must hold one or more measurements along the first axis, got shape {shape}. "
-            f"{NOTHING_COMPUTED}"
+            f"values must hold one or more measurements along the first axis, got shape {shape}."
         )
     array = _check.as_array("variances", variances)
     if array.shape == shape[:1]:
@@ -531,8 +524,7 @@ def combine(values: Any, variances: Any) -> Estimate:
     unmeasured = np.isinf(v).all(axis=0)
     if unmeasured.any():
         raise InvalidInput(
-            f"{_check.some('quantities', np.flatnonzero(unmeasured))} were not measured at all. "
-            f"{NOTHING_COMPUTED}"
+            f"{_check.some('quantities', np.flatnonzero(unmeasured))} were not measured at all."
         )
     mean, variance = _weighted_mean(y, v, "measurements known exactly")
     flat = np.asarray(variance).ravel()
@@ -553,7 +545,7 @@ def _weighted_mean(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
         high = np.where(wide, y, -np.inf).max(axis=0)
         known = np.isfinite(low)
         if (high[known] - low[known] > RELATIVE_TOLERANCE * (1 + np.abs(high[known]))).any():
-            raise InvalidInput(f"{what} contradict each other. {NOTHING_COMPUTED}")
+            raise InvalidInput(f"{what} contradict each other.")
     # weights are smallest variance / variance: 1 / variance would be infinite for a tiny variance
     smallest = np.where(exact, np.inf, v).min(axis=0)
     with np.errstate(invalid="ignore"):
@@ -593,26 +585,23 @@ def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
     high = _check.numbers("upper", upper, dimensions=None)
     if low.shape != high.shape or low.ndim == 0 or not len(low):
         raise InvalidInput(
-            f"lower and upper must have the same shape, intervals first, got {low.shape} and "
-            f"{high.shape}. {NOTHING_COMPUTED}"
+            f"lower and upper must have the same shape, intervals first, got {low.shape} and {high.shape}."
         )
     each = _check.for_each("confidence", confidence, len(low), "intervals")
     for value in each.tolist():
         _require.open_probability(confidence=value)
     if (low > high).any():
-        raise InvalidInput(f"lower must not be above upper. {NOTHING_COMPUTED}")
+        raise InvalidInput("lower must not be above upper.")
     joint_confidence = 1 - float((1 - each).sum())
     if joint_confidence <= 0:
         raise InvalidInput(
-            f"the confidences leave nothing for all intervals together: 1 - sum of (1 - confidence) is "
-            f"{joint_confidence:.3g}. {NOTHING_COMPUTED} Use fewer intervals, or wider ones of a higher "
-            f"confidence."
+            "the confidences leave nothing for all intervals together: 1 - sum of (1 - confidence) is "
+            f"{joint_confidence:.3g}. Use fewer intervals, or wider ones of a higher confidence."
         )
     bottom, top = np.asarray(low.max(axis=0)), np.asarray(high.min(axis=0))
     if (bottom > top).any():
         raise InvalidInput(
-            f"the intervals of {_check.some('quantities', np.flatnonzero(bottom > top))} do not "
-            f"meet: one of them misses the true value. {NOTHING_COMPUTED} "
-            f"Use a higher confidence, or combine the values."
+            f"the intervals of {_check.some('quantities', np.flatnonzero(bottom > top))} do not meet: one of "
+            "them misses the true value. Use a higher confidence, or combine the values."
         )
     return Interval(lower=bottom, upper=top, confidence=joint_confidence)

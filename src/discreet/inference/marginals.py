@@ -22,7 +22,7 @@ from scipy import sparse
 from .. import _require
 from .._errors import InvalidInput
 from . import _check
-from ._check import NOTHING_COMPUTED, Floats
+from ._check import Floats
 from .least_squares import Noise, _weighted_mean, width
 
 Attributes = tuple[Hashable, ...]
@@ -52,13 +52,9 @@ class Marginal:
         )
         _require.non_negative(variance=self.variance)
         if len(set(self.attributes)) < len(self.attributes):
-            raise InvalidInput(
-                f"attributes must differ from each other, got {self.attributes!r}. {NOTHING_COMPUTED}"
-            )
+            raise InvalidInput(f"attributes must differ from each other, got {self.attributes!r}.")
         if not self.values.size:
-            raise InvalidInput(
-                f"a marginal must not be empty, got shape {self.values.shape}. {NOTHING_COMPUTED}"
-            )
+            raise InvalidInput(f"a marginal must not be empty, got shape {self.values.shape}.")
 
     def interval(self, confidence: float = 0.95, *, noise: Noise = "gaussian") -> tuple[Floats, Floats]:
         """Return, for each cell, an interval that holds the truth with probability `confidence`; see
@@ -123,15 +119,10 @@ def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) 
 def _require_known(attributes: Sequence[Hashable], sizes: dict[Hashable, int]) -> None:
     """Refuse attributes that no table has, and attributes named twice."""
     if len(set(attributes)) < len(tuple(attributes)):
-        raise InvalidInput(
-            f"attributes must differ from each other, got {tuple(attributes)!r}. {NOTHING_COMPUTED}"
-        )
+        raise InvalidInput(f"attributes must differ from each other, got {tuple(attributes)!r}.")
     unknown = [name for name in attributes if name not in sizes]
     if unknown:
-        raise InvalidInput(
-            f"there is no attribute {unknown[0]!r}; there are {', '.join(map(repr, sizes))}. "
-            f"{NOTHING_COMPUTED}"
-        )
+        raise InvalidInput(f"there is no attribute {unknown[0]!r}; there are {', '.join(map(repr, sizes))}.")
 
 
 def _sizes(measured: Sequence[Marginal]) -> dict[Hashable, int]:
@@ -142,8 +133,7 @@ def _sizes(measured: Sequence[Marginal]) -> dict[Hashable, int]:
         for name, size in zip(marginal.attributes, marginal.values.shape, strict=True):
             if sizes.setdefault(name, size) != size:
                 raise InvalidInput(
-                    f"attribute {name!r} has {sizes[name]} values in one marginal and {size} in "
-                    f"another. {NOTHING_COMPUTED}"
+                    f"attribute {name!r} has {sizes[name]} values in one marginal and {size} in another."
                 )
     return sizes
 
@@ -173,8 +163,7 @@ def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, floa
             table_variances.append(marginal.variance * marginal.values.size / max(1, summed.size))
     if not centered_tables:
         raise InvalidInput(
-            f"no measured marginal has all of {names!r}, so their joint table cannot be estimated. "
-            f"{NOTHING_COMPUTED}"
+            f"no measured marginal has all of {names!r}, so their joint table cannot be estimated."
         )
     values, variance = _weighted_mean(
         np.array(centered_tables), np.array(table_variances), f"the marginals of {names!r} known exactly"

@@ -21,7 +21,7 @@ from scipy import optimize, sparse
 from .. import _require
 from .._errors import InvalidInput
 from . import _check
-from ._check import NOTHING_COMPUTED, Floats, Ints
+from ._check import Floats, Ints
 from .least_squares import RELATIVE_TOLERANCE, least_squares
 
 # The largest number of iterations of Newton's method, after which it is taken to have failed. About ten are
@@ -57,7 +57,7 @@ def isotonic(
         if bound is not None:
             _require.finite(**{name: bound})
     if lower is not None and upper is not None and lower > upper:
-        raise InvalidInput(f"lower must not be above upper, got {lower!r} and {upper!r}. {NOTHING_COMPUTED}")
+        raise InvalidInput(f"lower must not be above upper, got {lower!r} and {upper!r}.")
     if not len(y):
         return y
     # scipy refuses a weight of zero, to which the quotient may underflow
@@ -86,7 +86,7 @@ def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, tot
     y = _check.numbers("values", values, dimensions=None if constraints is None else 1)
     v = _check.variances(variances, y.shape)
     if (y[v == 0] < 0).any():
-        raise InvalidInput(f"a value known exactly is negative. {NOTHING_COMPUTED}")
+        raise InvalidInput("a value known exactly is negative.")
     if constraints is None:
         return np.maximum(y, 0.0)
     C = _check.matrix("constraints", constraints, columns=len(y))
@@ -114,7 +114,7 @@ def with_total(values: Any, total: float, variances: Any = 1.0) -> Floats:
     v = _check.variances(variances, y.shape)
     _require.non_negative(total=total)
     if not len(y):
-        raise InvalidInput(f"values must not be empty: nothing can add up to {total!r}. {NOTHING_COMPUTED}")
+        raise InvalidInput(f"values must not be empty: nothing can add up to {total!r}.")
     return _onto_totals(y, v, np.zeros(1, np.int64), np.array([float(total)]))
 
 
@@ -127,7 +127,7 @@ def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
     again to y - λ v, which is as small as the result.
     """
     if (y[v == 0] < 0).any():
-        raise InvalidInput(f"a value known exactly is negative. {NOTHING_COMPUTED}")
+        raise InvalidInput("a value known exactly is negative.")
     # two passes are enough unless the numbers overflow; the third is spare
     for _ in range(3):
         reduced = _reduced(y, v, first, totals)
@@ -137,8 +137,8 @@ def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
             return x
         y = reduced
     raise InvalidInput(
-        f"the values cannot be brought to their total: they or their variances are too far apart in size. "
-        f"{NOTHING_COMPUTED} Bring them nearer to each other."
+        "the values cannot be brought to their total: they or their variances are too far apart in size. "
+        "Bring them nearer to each other."
     )
 
 
@@ -172,7 +172,7 @@ def _check_fixed_values_fit(excess: Floats, free_variance: Floats, totals: Float
     """Refuse families in which only fixed values are above zero (no free variance) and miss the total."""
     stuck = free_variance == 0
     if (np.abs(excess[stuck]) > RELATIVE_TOLERANCE * (1 + totals[stuck])).any():
-        raise InvalidInput(f"the values known exactly do not fit into their total. {NOTHING_COMPUTED}")
+        raise InvalidInput("the values known exactly do not fit into their total.")
 
 
 def _running_sums(values: Floats, first: Ints, size: Ints) -> Floats:
@@ -251,11 +251,10 @@ def _infeasible(C: Floats, d: Floats, y: Floats, v: Floats) -> InvalidInput:
     the constraints."""
     bounds = np.column_stack([np.where(v > 0, 0.0, y), np.where(v > 0, np.inf, y)])
     if optimize.linprog(np.zeros(len(y)), A_eq=C, b_eq=d, bounds=bounds, method="highs").status == 2:
-        return InvalidInput(f"no non-negative values meet the constraints. {NOTHING_COMPUTED}")
+        return InvalidInput("no non-negative values meet the constraints.")
     return InvalidInput(
-        f"the constraints are met to less than nine digits only: they are too badly scaled. "
-        f"{NOTHING_COMPUTED} Bring variances and "
-        f"coefficients nearer to each other."
+        "the constraints are met to less than nine digits only: they are too badly scaled. Bring variances "
+        "and coefficients nearer to each other."
     )
 
 
@@ -280,8 +279,8 @@ def non_negative_measured(A: Any, y: Any, variances: Any) -> Floats:
         solution, _ = optimize.nnls(dense, z * weight, maxiter=50 * max(1, dense.shape[1]))
     except RuntimeError:
         raise InvalidInput(
-            f"non-negative least squares did not converge: the system is too badly conditioned. "
-            f"{NOTHING_COMPUTED} Bring variances and coefficients nearer to each other."
+            "non-negative least squares did not converge: the system is too badly conditioned. Bring "
+            "variances and coefficients nearer to each other."
         ) from None
     return np.asarray(solution, dtype=np.float64)
 
@@ -320,14 +319,12 @@ def rake(
     """
     x = _check.numbers("table", table, dimensions=None)
     if (x < 0).any():
-        raise InvalidInput(
-            f"table must not be negative: raking keeps signs. {NOTHING_COMPUTED} Apply non_negative first."
-        )
+        raise InvalidInput("table must not be negative: raking keeps signs. Apply non_negative first.")
     _require.positive(tolerance=tolerance)
     _require.integer(rounds=rounds, at_least=1)
     targets = [_target(x, axes, sums) for axes, sums in margins]
     if not targets:
-        raise InvalidInput(f"margins must not be empty. {NOTHING_COMPUTED}")
+        raise InvalidInput("margins must not be empty.")
     _require_agreement(targets)
     total = max(float(targets[0][1].sum()), np.finfo(float).tiny)
     for count in range(1, rounds + 1):
@@ -340,9 +337,9 @@ def rake(
         if gap <= tolerance:
             return Raked(values=x, rounds=count, gap=gap)
     raise InvalidInput(
-        f"after {rounds} rounds the margins are still missed by {gap:.2g} of the total: the zeros of "
-        f"the table may not allow them, or the margins disagree by more than the tolerance. "
-        f"{NOTHING_COMPUTED} Put small positive numbers there, allow more rounds, or a larger tolerance."
+        f"after {rounds} rounds the margins are still missed by {gap:.2g} of the total: the zeros of the "
+        "table may not allow them, or the margins disagree by more than the tolerance. Put small positive "
+        "numbers there, allow more rounds, or a larger tolerance."
     )
 
 
@@ -354,25 +351,23 @@ def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
     kept = tuple(axes) if isinstance(axes, Sequence | np.ndarray) else (axes,)
     are_integers = all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in kept)
     if not are_integers or len(set(kept)) < len(kept) or any(not 0 <= a < x.ndim for a in kept):
-        raise InvalidInput(
-            f"axes must be different whole numbers from 0 to {x.ndim - 1}, got {axes!r}. {NOTHING_COMPUTED}"
-        )
+        raise InvalidInput(f"axes must be different whole numbers from 0 to {x.ndim - 1}, got {axes!r}.")
     wanted = _check.numbers("margins", sums, dimensions=None)
     if wanted.shape != tuple(x.shape[a] for a in kept):
         raise InvalidInput(
             f"the margin of axes {kept!r} must have shape {tuple(x.shape[a] for a in kept)}, got "
-            f"{wanted.shape}. {NOTHING_COMPUTED}"
+            f"{wanted.shape}."
         )
     if (wanted < 0).any():
-        raise InvalidInput(f"the margin of axes {kept!r} must not be negative. {NOTHING_COMPUTED}")
+        raise InvalidInput(f"the margin of axes {kept!r} must not be negative.")
     # the caller may name the axes in any order; here they get the order of the table's axes
     turned = np.transpose(wanted, np.argsort(kept)) if kept else wanted
     others = tuple(a for a in range(x.ndim) if a not in kept)
     full = np.expand_dims(turned, others) if others else turned
     if ((x.sum(axis=others, keepdims=True) == 0) & (full > 0)).any():
         raise InvalidInput(
-            f"the margin of axes {kept!r} is positive where the whole table is zero. {NOTHING_COMPUTED} Put "
-            f"positive numbers there."
+            f"the margin of axes {kept!r} is positive where the whole table is zero. Put positive numbers "
+            "there."
         )
     return others, full
 
@@ -385,8 +380,7 @@ def _require_agreement(targets: list[Target]) -> None:
             shared_a, shared_b = a.sum(axis=summed, keepdims=True), b.sum(axis=summed, keepdims=True)
             if (np.abs(shared_a - shared_b) > 1e-9 * (1 + np.abs(shared_a))).any():
                 raise InvalidInput(
-                    f"margins {j} and {i} (counted from zero) do not agree on what they share. "
-                    f"{NOTHING_COMPUTED}"
+                    f"margins {j} and {i} (counted from zero) do not agree on what they share."
                 )
 
 

@@ -81,9 +81,7 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         """
         names = features_of(public, target, features)
         if target in names:
-            raise InvalidInput(
-                f"the target {target!r} cannot be a feature, too. Nothing was charged or trained."
-            )
+            raise InvalidInput(f"the target {target!r} cannot be a feature, too.")
         columns = Tabular(features=names, target=target)
         for name in names:
             _require_feature(public, name)
@@ -132,8 +130,8 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         has_noise, size = self.noise_multiplier is not None, public.size if self.n is None else self.n
         if size is None:
             raise PrivateFact(
-                "the number of examples is private and never read off the data: declare it, n=..., "
-                "or buy a noisy count. Nothing was trained."
+                "the number of examples is private and never read off the data: declare it, n=..., or buy a "
+                "noisy count."
             )
         _require.integer(n=size, at_least=1)
         if self.batch is not None:
@@ -180,7 +178,7 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         y = np.asarray(y)
         y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
         if y.shape != (len(X),):
-            raise InvalidInput("y must have one entry for each row of X. Nothing was trained.")
+            raise InvalidInput("y must have one entry for each row of X.")
         # Left from an earlier fit through a session: now the features are those of arrays.
         self.__dict__.pop("columns_", None)
         return X, y
@@ -257,8 +255,7 @@ def _require_feature(public: Public, name: str) -> None:
     """Refuse a column for which neither Bounds nor Categories nor Boolean is declared."""
     if not isinstance(public.fact(name), Bounds | Categories | Boolean):
         raise InvalidInput(
-            f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it. "
-            f"Nothing was charged or trained."
+            f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it."
         )
 
 
@@ -333,15 +330,11 @@ class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> DPClassifier:
         if self.classes is None:
-            raise PrivateFact(
-                "which classes occur is private: declare them, classes=[...]. Nothing was trained."
-            )
+            raise PrivateFact("which classes occur is private: declare them, classes=[...].")
         X, y = self._validate_arrays(X, y)
         self.classes_ = np.array(sorted(set(self.classes)))
         if len(self.classes_) < 2:
-            raise InvalidInput(
-                f"at least two classes must be declared, got {len(self.classes_)}. Nothing was trained."
-            )
+            raise InvalidInput(f"at least two classes must be declared, got {len(self.classes_)}.")
         labels = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
         labels[self.classes_[labels] != y] = 0
         self._train(self._scale(X), torch.from_numpy(labels.astype(np.int64)), len(self.classes_))
@@ -350,14 +343,12 @@ class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
     def _declare_target(self, fact: Any, target: str) -> int:
         if not isinstance(fact, Categories | Boolean):
             raise InvalidInput(
-                f"a classifier needs a target with declared categories, and {target!r} has none. Nothing was "
-                "charged or trained. Declare Categories or Boolean for it, or use DPRegressor."
+                f"a classifier needs a target with declared categories, and {target!r} has none. Declare "
+                "Categories or Boolean for it, or use DPRegressor."
             )
         values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
         if len(values) < 2:
-            raise InvalidInput(
-                f"at least two classes must be declared for {target!r}. Nothing was charged or trained."
-            )
+            raise InvalidInput(f"at least two classes must be declared for {target!r}.")
         if self.classes is not None and set(self.classes) != set(values):
             raise InvalidInput(f"classes= differs from what the schema declares of {target!r}: leave it out.")
         self.classes_ = np.array(values, dtype=None if len({type(v) for v in values}) == 1 else object)
@@ -481,8 +472,8 @@ class DPRegressor(RegressorMixin, SGDEstimator):  # type: ignore[misc]
     def _declare_target(self, fact: Any, target: str) -> int:
         if not isinstance(fact, Bounds):
             raise InvalidInput(
-                f"a regression needs a target with declared bounds, and {target!r} has none. Nothing was "
-                "charged or trained. Declare Bounds for it, or use DPClassifier."
+                f"a regression needs a target with declared bounds, and {target!r} has none. Declare Bounds "
+                "for it, or use DPClassifier."
             )
         self.range_ = float(fact.lower), float(fact.upper)
         return 1

@@ -141,10 +141,10 @@ def load(path: str | Path, *, module: Any = None) -> Any:
         raise InvalidInput(
             (
                 f"the model in {path} was trained with a module that the user gave, and no file holds code: "
-                f"load(path, module=...). Nothing was loaded."
+                "load(path, module=...)."
             )
             if own
-            else f"the model in {path} has a network of discreet: leave module= out. Nothing was loaded."
+            else f"the model in {path} has a network of discreet: leave module= out."
         )
     network_ = _module(module, features, outputs) if own else None
     try:
@@ -152,29 +152,25 @@ def load(path: str | Path, *, module: Any = None) -> Any:
         network_.load_state_dict(tensors)
     except (KeyError, TypeError, ValueError, RuntimeError, DiscreetError):
         if own:
-            raise InvalidInput(
-                f"the weights in {path} are not those of the module that was given. Nothing was loaded."
-            ) from None
+            raise InvalidInput(f"the weights in {path} are not those of the module that was given.") from None
         raise _not_a_model_file(path) from None
     model.module_, model.event_ = network_.eval(), event
     return model
 
 
 def _not_a_model_file(path: str | Path) -> InvalidInput:
-    return InvalidInput(f"{path} is not a model file of discreet, or was changed. Nothing was loaded.")
+    return InvalidInput(f"{path} is not a model file of discreet, or was changed.")
 
 
 def _module(module: Any, features: int, outputs: int) -> nn.Module:
     """Return the user's module: a copy of it, or what the user's function builds."""
     if not isinstance(module, nn.Module) and not callable(module):
-        raise InvalidInput(
-            f"module= is a torch module, or a function that builds one; got {module!r}. Nothing was loaded."
-        )
+        raise InvalidInput(f"module= is a torch module, or a function that builds one; got {module!r}.")
     built = deepcopy(module) if isinstance(module, nn.Module) else module(features, outputs)
     if not isinstance(built, nn.Module):
         raise InvalidInput(
-            f"module= is a torch module, or a function of (features, outputs) that builds one; it "
-            f"built {type(built).__name__}. Nothing was loaded."
+            "module= is a torch module, or a function of (features, outputs) that builds one; it built "
+            f"{type(built).__name__}."
         )
     return built
 

@@ -73,16 +73,16 @@ class TrainerTrials(RepeatedTrials):
             if candidate.event != reference.event or candidate.public != self.public:
                 raise InvalidInput(
                     "all candidates must have one price: the same data, batch, steps and noise. They may "
-                    "differ in model, optimizer, learning rate and clip. Nothing was charged."
+                    "differ in model, optimizer, learning rate and clip."
                 )
         if getattr(reference.schedule, "size", None) is not None:
             raise InvalidInput(
                 f"a {type(reference.schedule).__name__} schedule is for exactly {reference.schedule.size} "
-                f"rows, and a run trains on those that a coin does not hold out. Nothing was charged. Take "
-                f"another schedule, such as Poisson."
+                "rows, and a run trains on those that a coin does not hold out. Take another schedule, such "
+                "as Poisson."
             )
         if self.public.unit.column is not None:
-            raise InvalidInput("tuning of a trainer needs rows as units. Nothing was charged.")
+            raise InvalidInput("tuning of a trainer needs rows as units.")
 
     @property
     def identity(self) -> list[Any] | None:
@@ -206,7 +206,7 @@ def trainer_trials(
     from sklearn.base import clone
 
     if not delta > 0:
-        raise InvalidInput("tuning of DP-SGD needs a delta above 0. Nothing was charged.")
+        raise InvalidInput("tuning of DP-SGD needs a delta above 0.")
     # The expected number of rows that a run trains on.
     rows = max(1, round(public.declared_size("tuning") * (1 - search.holdout)))
     score_rho = _SCORE_SHARE * Fraction(_rho(trials, search.epsilon, delta, public.neighbors))

@@ -274,8 +274,7 @@ class LocalRandomizer:
         array = _array(value)
         if array.ndim != 1:
             raise InvalidInput(
-                f"give one value, or an array with one value for each person; got {array.ndim} "
-                f"dimensions. Nothing was drawn."
+                f"give one value, or an array with one value for each person; got {array.ndim} dimensions."
             )
         return self._batch(self._draw(self._values(array), entropy), entropy)
 
@@ -313,17 +312,17 @@ class LocalRandomizer:
         if isinstance(reports, ReportBatch):
             if reports.randomizer is not None and reports.randomizer != self:
                 raise InvalidInput(
-                    "these reports were drawn by another randomizer, or with another epsilon. Nothing was "
-                    "estimated. Use the randomizer that drew them."
+                    "these reports were drawn by another randomizer, or with another epsilon. Use the "
+                    "randomizer that drew them."
                 )
             reports, event = reports.data, reports.event
         data = self._as_array(reports)
         if not len(data):
-            raise InvalidInput("there are no reports. Nothing was estimated.")
+            raise InvalidInput("there are no reports.")
         width = self._width()
         if data.shape[1:] != (() if width is None else (width,)) or data.dtype.kind not in "iub":
             wanted = "an integer" if width is None else f"a list of {width} integers"
-            raise InvalidInput(f"each report of {type(self).__name__} is {wanted}. Nothing was estimated.")
+            raise InvalidInput(f"each report of {type(self).__name__} is {wanted}.")
         self._check_reports(data)
         # All values were checked to be small. numpy does not combine uint64 with signed integers exactly.
         return data.astype(np.int64) if data.dtype == np.uint64 else data, event
@@ -336,15 +335,12 @@ class LocalRandomizer:
             raise _require.fail("reports", type(reports).__name__, "a ReportBatch or a list of reports")
         rows = list(reports)
         if any(not _is_integer(row) for row in rows):
-            raise InvalidInput(
-                "reports are integers or lists of integers of one length. Nothing was estimated."
-            )
+            raise InvalidInput("reports are integers or lists of integers of one length.")
         try:
             return np.array(rows, dtype=np.int64)
         except (ValueError, TypeError, OverflowError):
             raise InvalidInput(
-                "reports are integers or lists of integers of one length, each below 2**63. Nothing "
-                "was estimated."
+                "reports are integers or lists of integers of one length, each below 2**63."
             ) from None
 
     def _one(self, value: Any) -> Any:
@@ -380,9 +376,7 @@ def _array(value: Any) -> NDArray[Any]:
     try:
         return np.asarray(value)
     except (ValueError, TypeError, OverflowError):
-        raise InvalidInput(
-            "give one value, or an array with one value for each person. Nothing was drawn."
-        ) from None
+        raise InvalidInput("give one value, or an array with one value for each person.") from None
 
 
 def _is_integer(row: Any) -> bool:
@@ -447,18 +441,16 @@ def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes
     """Return an array of integers from 0 to domain - 1, or raise an error that shows no value; `what` names
     the integers in it."""
     if array.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}. Nothing was drawn."
-        )
+        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}.")
     if array.size and not (int(array.min()) >= 0 and int(array.max()) < domain):
-        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}. Nothing was drawn.")
+        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}.")
     return array.astype(np.int64, copy=False)
 
 
 def check_range(data: NDArray[Any], bounds: Any) -> None:
     """Refuse reports outside 0, ..., bounds - 1; `bounds` is one bound, or one per column."""
     if (data < 0).any() or (data >= np.asarray(bounds)).any():
-        raise InvalidInput("some reports cannot come from this randomizer. Nothing was estimated.")
+        raise InvalidInput("some reports cannot come from this randomizer.")
 
 
 def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:

@@ -101,13 +101,9 @@ class ClientBudget:
             budget._spent = Fraction(data["spent"])
             budget._answers = dict(data["answers"])
         except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError):
-            raise InvalidInput(
-                "this is not the stored state of a ClientBudget. Nothing was loaded."
-            ) from None
+            raise InvalidInput("this is not the stored state of a ClientBudget.") from None
         if not 0 <= budget._spent <= budget.epsilon:
-            raise InvalidInput(
-                "the stored state has spent more than its limit, or less than nothing. Nothing was loaded."
-            )
+            raise InvalidInput("the stored state has spent more than its limit, or less than nothing.")
         return budget
 
     def _charge(self, randomizer: Any) -> None:
@@ -117,7 +113,7 @@ class ClientBudget:
         if cost > self.remaining:
             raise BudgetExceeded(
                 f"this answer costs epsilon = {float(cost):.6g}, and {float(self.remaining):.6g} of "
-                f"{float(self.epsilon):.6g} is left on this device. Nothing was drawn or charged."
+                f"{float(self.epsilon):.6g} is left on this device."
             )
         self._spent += cost
 

@@ -138,7 +138,7 @@ class LongTermResponse(FrequencyOracle):
         """Return one more noisy copy of the permanent answer `state`, at no further cost."""
         require_entropy(entropy)
         if code_of(state, self.domain) is None:
-            raise InvalidInput("this is not what `start` returned. Nothing was drawn.")
+            raise InvalidInput("this is not what `start` returned.")
         return int(_base.kary_response(self._one(state), self.domain, self._instantaneous, entropy)[0])
 
     def client(self) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class Rappor(LocalRandomizer):
         if self.bits > 1 << 16 or self.hashes > self.bits or self.cohorts > 1 << 20:
             raise InvalidInput(
                 f"bits must be at most 65536, hashes at most bits, cohorts at most 2**20; got {self.bits}, "
-                f"{self.hashes}, {self.cohorts}. Nothing was drawn."
+                f"{self.hashes}, {self.cohorts}."
             )
         if not self.p < self.q:
             raise _require.fail("p", self.p, f"below q = {self.q!r}")
@@ -265,7 +265,7 @@ class Rappor(LocalRandomizer):
             isinstance(state, list | tuple) and len(state) == 2 and isinstance(state[1], list | tuple)
         )
         if not well_formed or len(state[1]) != self.bits or any(bit not in (0, 1) for bit in state[1]):
-            raise InvalidInput("this is not what `start` returned. Nothing was drawn.")
+            raise InvalidInput("this is not what `start` returned.")
         cohort, permanent = state
         return [
             int(cohort),
@@ -342,8 +342,8 @@ class Rappor(LocalRandomizer):
         _require.non_empty(words=candidates)
         if len({_word(word) for word in candidates}) < len(candidates):
             raise InvalidInput(
-                "some words are listed twice, and their share would be divided between them. Nothing was "
-                "estimated. Give each word once."
+                "some words are listed twice, and their share would be divided between them. Give each word "
+                "once."
             )
         shares, people = self.bit_shares(reports)
         present = np.flatnonzero(people)
@@ -375,9 +375,7 @@ def _word(value: Any) -> bytes:
     """Return a word as bytes; anything but text or bytes is refused. Text is encoded as by a browser's
     TextEncoder: in UTF-8, with U+FFFD in place of each surrogate that has no partner."""
     if not isinstance(value, str | bytes):
-        raise InvalidInput(
-            f"a value must be a word (text or bytes), got a {type(value).__name__}. Nothing was drawn."
-        )
+        raise InvalidInput(f"a value must be a word (text or bytes), got a {type(value).__name__}.")
     if isinstance(value, bytes):
         return value
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()

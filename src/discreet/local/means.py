@@ -111,10 +111,10 @@ class MeanRandomizer(LocalRandomizer):
     def _values(self, array: NDArray[Any]) -> NDArray[np.float64]:
         """Return the positions of values on the grid, as numbers from 0 to `steps` with fractions."""
         if array.dtype.kind not in "fiu":
-            raise InvalidInput(f"values must be numbers, got {array.dtype}. Nothing was drawn.")
+            raise InvalidInput(f"values must be numbers, got {array.dtype}.")
         values = array.astype(np.float64)
         if np.isnan(values).any():
-            raise InvalidInput("values must be numbers, and some are missing (nan). Nothing was drawn.")
+            raise InvalidInput("values must be numbers, and some are missing (nan).")
         low, high = float(self.low), float(self.high)
         return np.asarray((np.clip(values, low, high) - low) / (high - low) * self.steps)
 
@@ -490,7 +490,7 @@ class LaplaceMean(MeanRandomizer):
         """Refuse forged reports. Any integer is possible, but honest senders report beyond this limit with a
         probability below exp(-700) only."""
         if (np.abs(data.astype(np.float64)) > self.steps + 700 * float(self.scale)).any():
-            raise InvalidInput("some reports cannot come from this randomizer. Nothing was estimated.")
+            raise InvalidInput("some reports cannot come from this randomizer.")
 
     def _unbiased(self, reports: NDArray[Any]) -> NDArray[np.float64]:
         return reports.astype(np.float64)

@@ -139,7 +139,7 @@ class FrequencyOracle(LocalRandomizer):
             return np.full(self.domain, 1 / self.domain)
         f = np.asarray(shares, dtype=np.float64)
         if f.shape != (self.domain,) or not ((f >= 0) & (f <= 1)).all():
-            raise InvalidInput(f"shares must be {self.domain} numbers between 0 and 1. Nothing was computed.")
+            raise InvalidInput(f"shares must be {self.domain} numbers between 0 and 1.")
         return f
 
     def _one(self, value: Any) -> Codes:
@@ -463,7 +463,7 @@ class SubsetSelection(FrequencyOracle):
         check_range(data, self.domain)
         # compared, not subtracted: differences of unsigned integers are never negative
         if (data[:, 1:] <= data[:, :-1]).any():
-            raise InvalidInput("each report must list different values in order. Nothing was estimated.")
+            raise InvalidInput("each report must list different values in order.")
 
     def _counts(self, data: NDArray[Any]) -> Codes:
         return np.bincount(data.ravel(), minlength=self.domain)
@@ -551,7 +551,7 @@ class DesignResponse(LocalRandomizer):
         # No value leads to these reports; one that is forged would have likelihood zero for every value.
         impossible = [j for j, column in enumerate(zip(*self.design.rows, strict=True)) if not any(column)]
         if np.isin(data, impossible).any():
-            raise InvalidInput("some reports cannot come from this randomizer. Nothing was estimated.")
+            raise InvalidInput("some reports cannot come from this randomizer.")
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         counts, people = np.bincount(data, minlength=self.design.reports).tolist(), len(data)

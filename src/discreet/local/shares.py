@@ -42,9 +42,9 @@ def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> 
     try:
         values = np.asarray(shares, dtype=np.float64)
     except (ValueError, TypeError):
-        raise InvalidInput("shares must be a list of finite numbers. Nothing was computed.") from None
+        raise InvalidInput("shares must be a list of finite numbers.") from None
     if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
-        raise InvalidInput("shares must be a list of finite numbers. Nothing was computed.")
+        raise InvalidInput("shares must be a list of finite numbers.")
     if method == "norm_sub":
         return with_total(values, total)
     clipped = np.maximum(values, 0.0)
@@ -96,7 +96,7 @@ def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
     if len(rows) * randomizer.domain > _CELLS:
         raise InvalidInput(
             f"{len(rows)} different reports times {randomizer.domain} values are more than {_CELLS} "
-            f"likelihoods. Nothing was computed. Use `consistent` on the estimate, or shorter reports."
+            "likelihoods. Use `consistent` on the estimate, or shorter reports."
         )
     high, low = _support_likelihoods(randomizer)
     return np.where(randomizer._supported(rows), high, low), weights

@@ -62,8 +62,8 @@ class Shuffler:
         require_entropy(entropy)
         if len(self) < self.least:
             raise InvalidInput(
-                f"{len(self)} reports are collected, and the price assumes at least {self.least}. Nothing "
-                f"was released. Collect more, or make a new shuffler with a smaller `least`."
+                f"{len(self)} reports are collected, and the price assumes at least {self.least}. Collect "
+                "more, or make a new shuffler with a smaller `least`."
             )
         data = np.concatenate([batch.data for batch in self._waiting])
         private = entropy.private and not any(isinstance(b.event, NonPrivate) for b in self._waiting)
@@ -97,17 +97,15 @@ def blend(
     if local.shape != central.shape:
         raise InvalidInput(
             f"both groups must estimate the same quantities, got arrays of shape {local.shape} and "
-            f"{central.shape}. Nothing was computed."
+            f"{central.shape}."
         )
     variances = [_numbers(x, "variances") for x in (local_variance, central_variance)]
     try:
         local_variance, central_variance = (np.broadcast_to(v, local.shape) for v in variances)
     except ValueError:
-        raise InvalidInput(
-            f"variances must be single numbers or arrays of shape {local.shape}. Nothing was computed."
-        ) from None
+        raise InvalidInput(f"variances must be single numbers or arrays of shape {local.shape}.") from None
     if (local_variance < 0).any() or (central_variance < 0).any():
-        raise InvalidInput("variances must be zero or above. Nothing was computed.")
+        raise InvalidInput("variances must be zero or above.")
     if trusting is None:
         return combine(np.stack([local, central]), np.stack([local_variance, central_variance]))
     _require.open_probability(trusting=trusting)
@@ -126,5 +124,5 @@ def _numbers(values: Any, what: str) -> Floats:
     except (ValueError, TypeError, OverflowError):
         array = np.array(np.nan)
     if np.isnan(array).any():
-        raise InvalidInput(f"{what} must be numbers or arrays of numbers. Nothing was computed.")
+        raise InvalidInput(f"{what} must be numbers or arrays of numbers.")
     return array

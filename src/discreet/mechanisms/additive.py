@@ -75,8 +75,8 @@ def round_to_grid(values: Any, step: Fraction) -> Integers:
     # NumPy's long doubles do not become Python floats, so they have no exact fraction here
     if array.dtype.kind not in "iufO" or array.dtype.itemsize > 8 or not _all_finite(array):
         raise InvalidInput(
-            f"finite real numbers are needed (got an array of {array.dtype}). Nothing was drawn or released. "
-            f"Clip the values and drop missing ones first."
+            f"finite real numbers are needed (got an array of {array.dtype}). Clip the values and drop "
+            "missing ones first."
         )
     half = Fraction(1, 2)
     # below 2**62, so that `noise.add` may add noise in 64 bits
@@ -374,18 +374,15 @@ class AddNoise:
         if self.noise.neighbors != self.public.neighbors:
             raise WrongRelation(
                 f"the noise is priced for {self.noise.neighbors}, the table is protected under "
-                f"{self.public.neighbors}. "
-                f"Nothing was read or released. Build the noise with "
-                f"neighbors={self.public.neighbors.value!r}."
+                f"{self.public.neighbors}. Build the noise with neighbors={self.public.neighbors.value!r}."
             )
         # these refuse an entry that the statistic does not have, and parts on different grids
         length_of(self.statistic, self.public), step_of(self.statistic, self.public)
         sensitivity = self.statistic.sensitivity(self.public)
         if not self.noise.covers(sensitivity):
             raise InvalidInput(
-                f"one unit can move this statistic by {sensitivity} under {self.public.neighbors}, more "
-                f"than the noise is priced for: "
-                f"{self.noise}. Nothing was read or released. Give the noise at least that sensitivity."
+                f"one unit can move this statistic by {sensitivity} under {self.public.neighbors}, more than "
+                f"the noise is priced for: {self.noise}. Give the noise at least that sensitivity."
             )
 
     @property
@@ -452,7 +449,7 @@ def gaussian(
             epsilon=epsilon, delta=delta, sensitivity=sensitivity, neighbors=public.neighbors
         )
     else:
-        raise InvalidInput("give either rho, or both epsilon and delta. Nothing was read or released.")
+        raise InvalidInput("give either rho, or both epsilon and delta.")
     return AddNoise(public=public, statistic=statistic, noise=noise)
 
 

@@ -99,7 +99,7 @@ class Clamp(PostFunction):
             if getattr(self, name) is not None:
                 _require.finite(**{name: getattr(self, name)})
         if self.lower is None and self.upper is None:
-            raise InvalidInput("clamping needs lower, upper, or both. Nothing was computed or released.")
+            raise InvalidInput("clamping needs lower, upper, or both.")
         if self.lower is not None and self.upper is not None:
             _require.ordered(lower=self.lower, upper=self.upper)
 
@@ -283,9 +283,8 @@ class Sequential:
             require_mechanism(mechanism, "each of mechanisms")
         if any(mechanism.public != self.mechanisms[0].public for mechanism in self.mechanisms):
             raise PublicMismatch(
-                "the mechanisms were priced for different public facts, so their prices do not add "
-                "up. Nothing was read. "
-                "Build all of them with the same `public`."
+                "the mechanisms were priced for different public facts, so their prices do not add up. Build "
+                "all of them with the same `public`."
             )
 
     @property
@@ -399,13 +398,11 @@ class Parallel:
             require_mechanism(mechanism, f"the mechanism of {category!r}")
             if mechanism.public != part_public(self.public, self.column, category):
                 raise PublicMismatch(
-                    f"the mechanism of category {category!r} was not priced for that part. Nothing was read. "
-                    f"Build it with part_public(public, {self.column!r}, {category!r})."
+                    f"the mechanism of category {category!r} was not priced for that part. Build it with "
+                    f"part_public(public, {self.column!r}, {category!r})."
                 )
         if len({category for category, _ in pairs}) < len(pairs):
-            raise InvalidInput(
-                "a category has two mechanisms, so parts would not be disjoint. Nothing was read."
-            )
+            raise InvalidInput("a category has two mechanisms, so parts would not be disjoint.")
         self.event  # noqa: B018 - refuses a price that no theorem gives, before data is read
 
     @property
@@ -509,8 +506,7 @@ def _pure_epsilon(event: Event) -> Fraction:
         price = None
     if price is None or price.delta > 0 or not math.isfinite(price.value):
         raise Unsupported(
-            "parts with different prices are joined only where each is pure epsilon-DP: no theorem "
-            "here orders other events. "
-            "Nothing was read. Give all parts the same price, or use pure mechanisms."
+            "parts with different prices are joined only where each is pure epsilon-DP: no theorem here "
+            "orders other events. Give all parts the same price, or use pure mechanisms."
         )
     return Fraction(price.value)

@@ -118,8 +118,7 @@ def numbers(array: Any, column: str) -> NDArray[Any]:
         filled = array.cast(pa.uint64() if pa.types.is_uint64(kind) else pa.int64())
     else:
         raise InvalidInput(
-            f"column {column!r} holds {kind}, and a number is needed. Nothing was released. Convert "
-            f"it, or declare Categories."
+            f"column {column!r} holds {kind}, and a number is needed. Convert it, or declare Categories."
         )
     values: NDArray[Any] = pc.fill_null(filled, 0).to_numpy(zero_copy_only=False)
     return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0) if values.dtype.kind == "f" else values
@@ -135,9 +134,7 @@ def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
         return np.full(len(array), -1, np.int64)
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     if not (text or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise InvalidInput(
-            f"column {column!r} holds {kind}, and categories are strings or integers. Nothing was released."
-        )
+        raise InvalidInput(f"column {column!r} holds {kind}, and categories are strings or integers.")
     if text:
         array, kind = array.cast(pa.large_string()), pa.large_string()
     if pa.types.is_floating(kind):
@@ -146,8 +143,7 @@ def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
     fitting = [i for i, value in enumerate(values) if _fits(value, kind, text)]
     if not fitting:
         raise InvalidInput(
-            f"column {column!r} holds {kind}, and none of its declared categories is of that type. "
-            f"Nothing was released."
+            f"column {column!r} holds {kind}, and none of its declared categories is of that type."
         )
     value_set = pa.array([values[i] for i in fitting], type=kind)
     codes = (
@@ -189,8 +185,8 @@ class ColumnGrid:
         )
         if max(abs(self.low), abs(self.high)) >= LIMIT:
             raise InvalidInput(
-                f"the bounds of column {column!r} reach further than 2**62 steps of {step} from zero. "
-                f"Nothing was released. Choose a larger step."
+                f"the bounds of column {column!r} reach further than 2**62 steps of {step} from zero. Choose "
+                "a larger step."
             )
 
     def __call__(self, values: NDArray[Any]) -> Ints:
@@ -250,8 +246,8 @@ def integers(values: Any) -> NDArray[Any]:
     if array.dtype.kind == "u":
         return array.astype(np.int64) if array.dtype.itemsize < 8 else array.astype(object)
     raise InvalidInput(
-        f"integers are needed, got an array of {array.dtype}. Nothing was drawn or released. "
-        f"Put real numbers on a grid first: GridLaplace, GridGaussian, or Sum(column, step)."
+        f"integers are needed, got an array of {array.dtype}. Put real numbers on a grid first: GridLaplace, "
+        "GridGaussian, or Sum(column, step)."
     )
 
 

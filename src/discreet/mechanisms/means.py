@@ -275,9 +275,7 @@ class MeanWithFoundBounds:
         if not isinstance(self.finder, HistogramBounds):
             raise _require.fail("finder", self.finder, "HistogramBounds(...)")
         if (self.finder.public, self.finder.column) != (self.public, self.column):
-            raise InvalidInput(
-                "the finder is for another column or other public facts. Nothing was computed or released."
-            )
+            raise InvalidInput("the finder is for another column or other public facts.")
         _checked_cells(self.cells)
 
     def _noises(self) -> tuple[IntegerLaplace | None, ...]:
@@ -401,8 +399,8 @@ def _checked_cells(cells: int) -> int:
     """Return the number of steps of the range; refuse one whose squares 64 bits could not hold."""
     if not 1 <= cells <= _MAX_CELLS:
         raise InvalidInput(
-            f"the range is {cells} steps wide; this needs 1 to 2**30. Nothing was computed or "
-            f"released. Choose another step (where bounds are found, another number of cells)."
+            f"the range is {cells} steps wide; this needs 1 to 2**30. Choose another step (where bounds are "
+            "found, another number of cells)."
         )
     return cells
 

@@ -626,7 +626,7 @@ def _require_sensitive(norm: int | None) -> int:
     """Return a sensitivity above zero; refuse zero, for which no noise is needed."""
     if not norm:
         raise InvalidInput(
-            "the sensitivity is 0: under this relation nobody's row moves the value, so it is public "
-            "and needs no noise. Nothing was drawn."
+            "the sensitivity is 0: under this relation nobody's row moves the value, so it is public and "
+            "needs no noise."
         )
     return norm

@@ -44,10 +44,9 @@ def classical_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> fl
     _require.positive(sensitivity=sensitivity)
     if epsilon >= 1:
         raise InvalidInput(
-            f"the classical formula sqrt(2 ln(1.25/delta)) is proved for epsilon below 1, got "
-            f"{float(epsilon):g}. "
-            f"Nothing was computed. Use analytic_gaussian, which is right for every epsilon and "
-            f"needs less noise."
+            "the classical formula sqrt(2 ln(1.25/delta)) is proved for epsilon below 1, got "
+            f"{float(epsilon):g}. Use analytic_gaussian, which is right for every epsilon and needs less "
+            "noise."
         )
     with mpmath.workdps(_DIGITS):
         sigma = _mpf(sensitivity) * mpmath.sqrt(2 * mpmath.log(1.25 / _mpf(delta))) / _mpf(epsilon)
@@ -295,8 +294,8 @@ def _least(enough: Callable[[float], bool], tolerance: float) -> float:
         high *= 2
         if math.isinf(high):
             raise InvalidInput(
-                "the noise for this epsilon and delta is wider than floats reach. Nothing was computed. "
-                "Ask with a larger epsilon or delta."
+                "the noise for this epsilon and delta is wider than floats reach. Ask with a larger epsilon "
+                "or delta."
             )
     low = high / 2
     while enough(low):

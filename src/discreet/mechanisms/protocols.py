@@ -366,9 +366,7 @@ def require_columns(source: AnySource, *names: str) -> None:
     unknown = [name for name in names if column_names is not None and name not in column_names]
     if column_names is not None and unknown:
         suggestion = _require.did_you_mean(unknown[0], column_names)
-        raise InvalidInput(
-            f"the table has no column {unknown[0]!r}.{suggestion} Nothing was read or charged."
-        )
+        raise InvalidInput(f"the table has no column {unknown[0]!r}.{suggestion}")
 
 
 def require_numbers(source: AnySource, column: str) -> None:
@@ -378,8 +376,8 @@ def require_numbers(source: AnySource, column: str) -> None:
     kind = (_column_kinds(source) or {}).get(column, "number")
     if kind not in _NUMBERS and not isinstance(dict(source.public.schema).get(column), Bounds):
         raise InvalidInput(
-            f"column {column!r} is of kind {kind}, and a number is needed. Nothing was read or charged. "
-            f"Convert it, or declare it as Bounds(lower, upper)."
+            f"column {column!r} is of kind {kind}, and a number is needed. Convert it, or declare it as "
+            "Bounds(lower, upper)."
         )
 
 
@@ -416,10 +414,9 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
     columns unless the mechanism reads `examples`."""
     if not isinstance(getattr(source, "public", None), Public):
         raise InvalidInput(
-            f"a mechanism runs on a source, which says what is public about it, and not on a "
-            f"{type(source).__name__}. Nothing was read or released. "
-            f"Wrap the data: tables.Memory(data, public), learning.Examples.of(dataset, public), or "
-            f"open them with dp.open(data, ...) and ask there."
+            "a mechanism runs on a source, which says what is public about it, and not on a "
+            f"{type(source).__name__}. Wrap the data: tables.Memory(data, public), "
+            "learning.Examples.of(dataset, public), or open them with dp.open(data, ...) and ask there."
         )
     if source.public != public:
         differing = [
@@ -428,16 +425,14 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
             if getattr(source.public, option.name) != getattr(public, option.name)
         ]
         raise PublicMismatch(
-            f"the mechanism was priced for other public facts than the source has: "
-            f"{', '.join(differing)} differ (also by the types of the declared bounds: Bounds(0, 9) is of "
-            f"whole numbers, Bounds(0.0, 9.0) is not). Nothing was read or released. Build the mechanism "
-            f"with the source's own `public`."
+            f"the mechanism was priced for other public facts than the source has: {', '.join(differing)} "
+            "differ (also by the types of the declared bounds: Bounds(0, 9) is of whole numbers, "
+            "Bounds(0.0, 9.0) is not). Build the mechanism with the source's own `public`."
         )
     if examples or not hasattr(source, "take"):
         return
     if isinstance(source, ExampleSource) and not isinstance(source, Source):
         raise Unsupported(
-            f"{type(source).__name__} are tensors without columns, and this reads columns. Nothing "
-            f"was read or released. Train on them with "
-            f"learning.Trainer, or open a table to ask about its columns."
+            f"{type(source).__name__} are tensors without columns, and this reads columns. Train on them "
+            "with learning.Trainer, or open a table to ask about its columns."
         )

@@ -235,8 +235,8 @@ class ApproximateQuantiles:
         low, high = self._ends()
         if max(abs(low), abs(high)) >= arrow_columns.LIMIT:
             raise InvalidInput(
-                f"the bounds, in steps and with {self.jitter_bits} bits of jitter, exceed 2**62. Nothing was "
-                f"computed or released. Use a larger step or less jitter."
+                f"the bounds, in steps and with {self.jitter_bits} bits of jitter, exceed 2**62. Use a "
+                "larger step or less jitter."
             )
 
     @property

@@ -117,11 +117,10 @@ class ResponseDesign:
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise InvalidInput(
                 f"codes must be a one-dimensional array of integers, got {array.ndim} dimensions of "
-                f"{array.dtype}. "
-                f"Nothing was drawn."
+                f"{array.dtype}."
             )
         if array.size and not (array.min() >= 0 and array.max() < self.truths):
-            raise InvalidInput(f"codes must lie in 0..{self.truths - 1}. Nothing was drawn.")
+            raise InvalidInput(f"codes must lie in 0..{self.truths - 1}.")
         return array.astype(np.int64, copy=False)
 
     def _check_counts(self, counts: Sequence[int]) -> list[int]:
@@ -495,14 +494,14 @@ class RandomizedResponse:
         if (self.epsilon is None) == (self.lottery is None):
             raise InvalidInput(
                 f"give either epsilon or a design of your own, got epsilon={self.epsilon!r} and "
-                f"lottery={self.lottery!r}. Nothing was drawn."
+                f"lottery={self.lottery!r}."
             )
         if self.lottery is not None and not isinstance(self.lottery, Kary | Channel):
             raise _require.fail("lottery", self.lottery, "a Kary or a Channel")
         if self.design.truths != len(self.labels):
             raise InvalidInput(
                 f"the design is for {self.design.truths} categories and column {self.column!r} has "
-                f"{len(self.labels)}. Nothing was drawn."
+                f"{len(self.labels)}."
             )
 
     @property

@@ -415,9 +415,9 @@ class SubsampleAggregateStable:
         if self.max_load < 1 or delta_left <= 0:
             raise InvalidInput(
                 f"{self.count} subsamples at rate {float(self.exact_rate):.4g} are too few. A unit must be "
-                f"in half a subsample or more on average, and in more than twice the average with a "
+                "in half a subsample or more on average, and in more than twice the average with a "
                 f"probability (here up to {float(self.overload):.3g}) below delta={float(self.delta):g}. "
-                f"Nothing was read. Take more (`enough_subsamples`)."
+                "Take more (`enough_subsamples`)."
             )
         return laplace_quantile(self._scale, delta_left)
 

@@ -281,9 +281,8 @@ def as_scores(scores: Any) -> Integers:
     )
     if array.ndim != 1 or len(array) == 0 or not integral:
         raise InvalidInput(
-            f"scores must be a non-empty list of integers, got {array.ndim} dimensions of "
-            f"{array.dtype}. Nothing was drawn or "
-            f"released. Put real scores on a grid with RealScores."
+            f"scores must be a non-empty list of integers, got {array.ndim} dimensions of {array.dtype}. Put "
+            "real scores on a grid with RealScores."
         )
     return array
 
@@ -335,9 +334,7 @@ class RealScores:
     def __call__(self, source: Source) -> Integers:
         scores = np.asarray(self.function(source), dtype=np.float64)
         if scores.ndim != 1 or not np.isfinite(scores).all():
-            raise InvalidInput(
-                "scores must be a list of finite numbers, one per candidate. Nothing was drawn or released."
-            )
+            raise InvalidInput("scores must be a list of finite numbers, one per candidate.")
         step = _require.exact(self.step, "step")
         rounded = [math.floor(Fraction(float(s)) / step + Fraction(1, 2)) for s in scores]
         return np.array(rounded, dtype=np.int64 if all(abs(r) < 1 << 62 for r in rounded) else object)
@@ -471,11 +468,9 @@ class Select:
         try:
             distinct = len(set(self.candidates))
         except TypeError:
-            raise InvalidInput(
-                "candidates must be hashable: use tuples instead of lists. Nothing was computed or released."
-            ) from None
+            raise InvalidInput("candidates must be hashable: use tuples instead of lists.") from None
         if distinct < len(self.candidates):
-            raise InvalidInput("candidates must differ from each other. Nothing was computed or released.")
+            raise InvalidInput("candidates must differ from each other.")
         if not is_statistic(self.scores):
             raise _require.fail(
                 "scores", type(self.scores).__name__, "a statistic, such as Histogram(column=...)"
@@ -494,15 +489,13 @@ class Select:
         needed = self.scores.sensitivity(self.public).linf
         if needed > self.chooser.sensitivity:
             raise InvalidInput(
-                f"the scores move by up to {needed} under {self.public.neighbors}, and the selector "
-                f"is priced for "
-                f"{self.chooser.sensitivity}. Nothing was computed or released. Give it sensitivity={needed}."
+                f"the scores move by up to {needed} under {self.public.neighbors}, and the selector is "
+                f"priced for {self.chooser.sensitivity}. Give it sensitivity={needed}."
             )
         if self.chooser.monotone and not moves_one_way(self.scores, self.public):
             raise InvalidInput(
-                f"nothing proves that under {self.public.neighbors} these scores all move the same "
-                f"way. Nothing was computed "
-                f"or released. Use monotone=False."
+                f"nothing proves that under {self.public.neighbors} these scores all move the same way. Use "
+                "monotone=False."
             )
 
     def _check_length(self) -> None:
@@ -514,8 +507,8 @@ class Select:
         if length != len(self.candidates):
             raise InvalidInput(
                 f"the statistic gives {'a single number' if length is None else f'{length} scores'}, and "
-                f"there are {len(self.candidates)} candidates. Nothing was computed or released. Give one "
-                f"candidate for each entry of the statistic, in its order."
+                f"there are {len(self.candidates)} candidates. Give one candidate for each entry of the "
+                "statistic, in its order."
             )
 
     def _check_k(self) -> None:
@@ -538,8 +531,7 @@ class Select:
         scores = as_scores(self.scores(source))
         if len(scores) != len(self.candidates):
             raise InvalidInput(
-                f"the statistic does not give one score for each of the {len(self.candidates)} candidates. "
-                f"Nothing was drawn or released."
+                f"the statistic does not give one score for each of the {len(self.candidates)} candidates."
             )
         value = self.chooser.named(self.chooser.pick(scores, entropy), self.candidates)
         return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)

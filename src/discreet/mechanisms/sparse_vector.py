@@ -99,7 +99,7 @@ class Component:
         if length is None or self.index >= length:
             raise InvalidInput(
                 f"there is no entry {self.index} (the first is 0): the value of the statistic is "
-                f"{'one number' if length is None else f'of length {length}'}. Nothing was drawn or released."
+                f"{'one number' if length is None else f'of length {length}'}."
             )
         return None
 
@@ -198,46 +198,40 @@ class Thresholds:
         """Refuse everything that can be refused before data is read or noise is drawn."""
         if not is_statistic(question):
             raise InvalidInput(
-                f"a question must be a statistic, such as Count() or Component(...), got "
-                f"{type(question).__name__}. Nothing was drawn."
+                "a question must be a statistic, such as Count() or Component(...), got "
+                f"{type(question).__name__}."
             )
         if length_of(question, self.public) not in (None, 1):
             raise InvalidInput(
-                "a question must have a single number as its value. Nothing was drawn. Ask for one "
-                "Component of it."
+                "a question must have a single number as its value. Ask for one Component of it."
             )
         sensitivity = question.sensitivity(self.public).linf
         if sensitivity > self.sensitivity:
             raise InvalidInput(
                 f"the question's sensitivity is {sensitivity}, and this was priced for {self.sensitivity}. "
-                f"Nothing was drawn or released. Buy a mechanism with sensitivity={sensitivity}."
+                f"Buy a mechanism with sensitivity={sensitivity}."
             )
         if monotone and not moves_up(question, self.public):
             raise Unsupported(
                 f"{type(question).__name__} is not known to be monotone, and this mechanism was priced for "
-                f"monotone questions only. Nothing was drawn or released. Buy one with monotone=False."
+                "monotone questions only. Buy one with monotone=False."
             )
 
     def _check_state(self, state: Any) -> State:
         """Return a state that `start` or `answer` made; refuse any other, and one that has halted."""
         if not isinstance(state, dict) or set(state) != {"threshold", "positives", "asked"}:
-            raise InvalidInput(
-                "the state is not one that start() or answer() gave. Nothing was drawn or released."
-            )
+            raise InvalidInput("the state is not one that start() or answer() gave.")
         for value in state.values():
             if isinstance(value, bool) or not isinstance(value, int):
-                raise InvalidInput(
-                    "the state is not one that start() or answer() gave. Nothing was drawn or released."
-                )
+                raise InvalidInput("the state is not one that start() or answer() gave.")
         if state["positives"] >= self.max_positives:
             raise Halted(
-                f"all {self.max_positives} positives were given, so this has halted for good. Nothing was "
-                f"drawn or released. Buy a new one."
+                f"all {self.max_positives} positives were given, so this has halted for good. Buy a new one."
             )
         if self.questions is not None and state["asked"] >= self.questions:
             raise Halted(
-                f"all {self.questions} declared questions were asked, so this has halted for good. "
-                f"Nothing was drawn or released. Buy a new one."
+                f"all {self.questions} declared questions were asked, so this has halted for good. Buy a new "
+                "one."
             )
         return state
 
@@ -466,10 +460,7 @@ def number(value: Any) -> int:
     """Return the value of a statistic as one integer; refuse a vector of several."""
     array = arrow_columns.integers(value)
     if array.size != 1:
-        raise InvalidInput(
-            "a question must have a single number as its value. Nothing was drawn or released. Ask for one "
-            "Component of it."
-        )
+        raise InvalidInput("a question must have a single number as its value. Ask for one Component of it.")
     return int(array.reshape(-1)[0])
 
 
@@ -665,8 +656,8 @@ class RedrawnSparseVector(Thresholds):
         check_constants(self.constants)
         if self.constants == "dwork-roth" and (self.monotone or self.numeric or self.split is not None):
             raise InvalidInput(
-                "constants='dwork-roth' (the textbook's) has no monotone, numeric or split variant. Nothing "
-                "was drawn. Use constants='best'."
+                "constants='dwork-roth' (the textbook's) has no monotone, numeric or split variant. Use "
+                "constants='best'."
             )
         if self.split is not None:
             object.__setattr__(self, "split", _require.listed(split=self.split))
@@ -830,14 +821,11 @@ class StableSparseVector:
             or set(state) != {"threshold", "failures", "asked"}
             or any(isinstance(v, bool) or not isinstance(v, int) for v in state.values())
         ):
-            raise InvalidInput(
-                "the state is not one that start() or answer() gave. Nothing was drawn or released."
-            )
+            raise InvalidInput("the state is not one that start() or answer() gave.")
         if state["failures"] >= self.failures or state["asked"] >= self.questions:
             raise Halted(
-                f"{self.failures} failures or {self.questions} questions were paid for, so this has "
-                f"halted for good. "
-                f"Nothing was drawn or released. Buy a new one."
+                f"{self.failures} failures or {self.questions} questions were paid for, so this has halted "
+                "for good. Buy a new one."
             )
 
 

@@ -540,9 +540,8 @@ def check_stable(function: Any, public: Public, bound: int) -> None:
     """Refuse an object that is not a stable function of this table, before anything is read."""
     if not isinstance(function, Stable):
         raise InvalidInput(
-            f"a stable function is needed, such as StableMode(column=...) or TrustedStable(...), got "
-            f"{type(function).__name__}. "
-            f"Nothing was read or drawn."
+            "a stable function is needed, such as StableMode(column=...) or TrustedStable(...), got "
+            f"{type(function).__name__}."
         )
     function.check(public, bound)
 

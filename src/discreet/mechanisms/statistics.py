@@ -77,8 +77,8 @@ def require_rows(public: Public) -> None:
     if public.unit.column is not None:
         raise Unsupported(
             f"the unit of privacy is all rows of one person (column {public.unit.column!r}), and this "
-            f"statistic is for units of one row. Nothing was read. Ask with SQL (discreet.query), which "
-            f"bounds what a person with many rows contributes."
+            "statistic is for units of one row. Ask with SQL (discreet.query), which bounds what a person "
+            "with many rows contributes."
         )
 
 
@@ -188,7 +188,7 @@ class PowerSum(_Defaults):
         if max(abs(end) for end in ends) >= arrow_columns.LIMIT:
             raise InvalidInput(
                 f"(value - center)**{self.power} of column {self.column!r} may exceed 2**62 in steps of "
-                f"{self.grid}. Nothing was read. Choose a larger step."
+                f"{self.grid}. Choose a larger step."
             )
         return ends[0], ends[1]
 
@@ -417,8 +417,7 @@ def step_of(statistic: Statistic, public: Public | None = None) -> Fraction:
 
 def _different_grids() -> InvalidInput:
     return InvalidInput(
-        "the stacked statistics are on different grids: their steps differ. Nothing was read. Give each "
-        "its own noise."
+        "the stacked statistics are on different grids: their steps differ. Give each its own noise."
     )
 
 

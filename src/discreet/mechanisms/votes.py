@@ -116,8 +116,7 @@ def check_open(aggregator: Any, state: State) -> None:
         limits += "" if failures is None else f", {failures} refusals"
         raise Halted(
             f"what was paid for is used up ({state['asked']} asked, {state['answered']} answered, of at most "
-            f"{limits}), so this has halted for good. Nothing was drawn or released. "
-            f"Buy a new labeller, or train a student on the answers."
+            f"{limits}), so this has halted for good. Buy a new labeller, or train a student on the answers."
         )
 
 
@@ -598,7 +597,7 @@ def check_cost_known(aggregator: Any) -> None:
     if not isinstance(aggregator, GNMax | ConfidentGNMax | InteractiveGNMax):
         raise InvalidInput(
             f"the data-dependent cost of {type(aggregator).__name__} is not known here: it is of GNMax, "
-            f"ConfidentGNMax and InteractiveGNMax. Nothing was charged. Leave `sanitize` out."
+            "ConfidentGNMax and InteractiveGNMax. Leave `sanitize` out."
         )
 
 

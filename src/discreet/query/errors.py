@@ -36,7 +36,7 @@ def refuse(node: Node | None, fact: str, advice: str = "") -> QueryError:
     line, column = position(node)
     where = f"line {line}, column {column}: " if line is not None else ""
     return QueryError(
-        f"{where}{fact}. Nothing was read or charged.{' ' + advice if advice else ''}",
+        f"{where}{fact}.{' ' + advice if advice else ''}",
         line=line,
         column=column,
     )

@@ -95,7 +95,7 @@ def statements(
             ),
         )
     except RecursionError:
-        raise QueryError("the query nests too deep. Nothing was read or charged.") from None
+        raise QueryError("the query nests too deep.") from None
     recipes.written[bounding, kinds_key, dialect.name] = written
     return written
 

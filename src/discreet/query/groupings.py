@@ -172,8 +172,8 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
 
         if unknown := sorted(options.keys() - {"epsilon", "delta", "rho", "rows"}):
             raise QueryError(
-                f"{unknown[0]}= does not go with several groupings in one query. Nothing was read or "
-                f"charged. Leave it out, or write one query per grouping."
+                f"{unknown[0]}= does not go with several groupings in one query. Leave it out, or write one "
+                "query per grouping."
             )
         return WorkloadQuery(queries=(text,), public=public, **options)
     planned = plan(text, public)

@@ -274,9 +274,8 @@ class Recipes:
         both = make("*", *centered)
         if not both.domain.bounded:
             raise InvalidInput(
-                f"the declared ranges of the two numbers of a covariance are so wide that their product may "
-                f"be beyond {HUGE:g}. Nothing was read or charged. Declare narrower bounds, or write "
-                f"CLAMP(x, low, high)."
+                "the declared ranges of the two numbers of a covariance are so wide that their product may "
+                f"be beyond {HUGE:g}. Declare narrower bounds, or write CLAMP(x, low, high)."
             )
         product = self._sum(both, centered=True)
         parts = [self._count(x), self._add(first), self._add(second), self._add(product)]
@@ -311,8 +310,8 @@ class Recipes:
         if float(base.step) < _LEAST_STEP:
             raise InvalidInput(
                 "the declared range of what VARIANCE, STDDEV or CORR is asked of is so narrow that its "
-                "squares are no floating-point numbers. Nothing was read or charged. Declare the column in a "
-                "smaller unit, such as 0 to 100 instead of 0 to 1e-300."
+                "squares are no floating-point numbers. Declare the column in a smaller unit, such as 0 to "
+                "100 instead of 0 to 1e-300."
             )
         largest = max(base.low**2, base.high**2)
         return Measure(
@@ -364,18 +363,13 @@ def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> B
     once_by_default = all(a.function in ("units", "mode", "top") for a in plan.aggregates)
     if unit_rows is None and not once_by_default:
         raise InvalidInput(
-            "one person may have several rows here, and it is not declared how many of them may "
-            "count. Nothing was read or charged. "
-            "Ask with rows=... (most rows of one person that count in one group), have the steward "
-            "declare it, "
+            "one person may have several rows here, and it is not declared how many of them may count. Ask "
+            "with rows=... (most rows of one person that count in one group), have the steward declare it, "
             "or count people with COUNT(DISTINCT ...)."
         )
     rows = 1 if unit_rows is None else unit_rows
     if max(rows, unit_groups or 1) > MAX_ROWS:
-        raise InvalidInput(
-            f"rows and groups must be at most {MAX_ROWS}, got {rows} and {unit_groups}. Nothing was "
-            f"read or charged."
-        )
+        raise InvalidInput(f"rows and groups must be at most {MAX_ROWS}, got {rows} and {unit_groups}.")
     if not plan.keys:
         return Bounding(rows=rows, groups=1)
     public_groups = plan.groups

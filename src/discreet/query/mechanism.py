@@ -199,15 +199,11 @@ class Query:
         one_text_key = len(self._plan.keys) == 1 and self._plan.keys[0].expression.domain.kind is Kind.TEXT
         if self.other and (self._plan.known_keys or self._recipes.choices or not one_text_key):
             raise InvalidInput(
-                "other=True adds up the groups that are not shown: it needs one key that is a text "
-                "nobody declared, and counts or sums. "
-                "Nothing was read or charged."
+                "other=True adds up the groups that are not shown: it needs one key that is a text nobody "
+                "declared, and counts or sums."
             )
         if self.other and any(m.kind in ("distinct", "units") for m in self._recipes.measures):
-            raise InvalidInput(
-                "COUNT(DISTINCT ...) of several groups cannot be added up for other=True. Nothing "
-                "was charged."
-            )
+            raise InvalidInput("COUNT(DISTINCT ...) of several groups cannot be added up for other=True.")
         self._check_choices()
         set_field(self, "_allocation", allocate(self._shape(), self._target()))
         if self._allocation.selection is not None:
@@ -238,8 +234,7 @@ class Query:
             self._answer(keys, zeros, choices, True)
         except (ArithmeticError, RecursionError, TypeError, ValueError):
             raise QueryError(
-                "what SELECT, HAVING or ORDER BY do with the aggregates cannot be computed. Nothing "
-                "was read or charged."
+                "what SELECT, HAVING or ORDER BY do with the aggregates cannot be computed."
             ) from None
 
     def _check_choices(self) -> None:
@@ -247,10 +242,9 @@ class Query:
         groups, widths = self._plan.groups or 1, [choice.width for choice in self._recipes.choices]
         if groups * sum(widths) > MAX_CANDIDATES:
             raise QueryError(
-                f"choosing among {sum(widths):,} candidates in each of {groups:,} groups is more "
-                f"than {MAX_CANDIDATES:,} in all. Nothing was "
-                f"read or charged. Ask for fewer groups, or for values on a coarser grid: "
-                f"MEDIAN(ROUND(x)), MEDIAN(ROUND(x, -1))."
+                f"choosing among {sum(widths):,} candidates in each of {groups:,} groups is more than "
+                f"{MAX_CANDIDATES:,} in all. Ask for fewer groups, or for values on a coarser grid: "
+                "MEDIAN(ROUND(x)), MEDIAN(ROUND(x, -1))."
             )
 
     def _check(self) -> None:
@@ -290,9 +284,7 @@ class Query:
         if there is none."""
         column_weights = {name: _require.exact(weight, "weight") for name, weight in self.weights}
         if unknown := sorted(set(column_weights) - {name for name, _ in self._plan.outputs}):
-            raise InvalidInput(
-                f"weights name a column {unknown[0]!r} that the query does not have. Nothing was charged."
-            )
+            raise InvalidInput(f"weights name a column {unknown[0]!r} that the query does not have.")
         part_count = len(self._recipes.measures) + len(self._recipes.choices)
         part_weights: list[list[Fraction]] = [[] for _ in range(part_count)]
         for name, weight in column_weights.items():
@@ -535,7 +527,7 @@ def ask(
         delta_value = delta(epsilon) if callable(delta) else delta
         return Query(sql=sql, public=public, epsilon=epsilon, rho=rho, delta=delta_value, **options)
     if epsilon is not None or rho is not None:
-        raise InvalidInput("ask by price or by accuracy, not both. Nothing was read or charged.")
+        raise InvalidInput("ask by price or by accuracy, not both.")
     _require.positive(within=within)
     _require.open_probability(confidence=confidence)
 
@@ -551,9 +543,8 @@ def ask(
     while not is_accurate(query_at(high)):
         if high == MAX_EPSILON:
             raise InvalidInput(
-                f"no epsilon up to {MAX_EPSILON:g} promises an error within {float(within):g}. Nothing was "
-                f"read or charged. "
-                f"Ask for fewer numbers, tighter bounds, or less accuracy."
+                f"no epsilon up to {MAX_EPSILON:g} promises an error within {float(within):g}. Ask for fewer "
+                "numbers, tighter bounds, or less accuracy."
             )
         high = min(2 * high, MAX_EPSILON)
     low = high / 2
@@ -572,10 +563,8 @@ def _promised_errors(query: Query, confidence: float) -> list[float]:
     for i, error in enumerate(preview.errors):
         if error is None and query.is_number(i):
             raise InvalidInput(
-                f"the error of column {preview.columns[i]!r} depends on the data, so no price "
-                f"promises it. Nothing was read or "
-                f"charged. Ask by epsilon=..., or declare the size of the table and ask for an "
-                f"average of everybody."
+                f"the error of column {preview.columns[i]!r} depends on the data, so no price promises it. "
+                "Ask by epsilon=..., or declare the size of the table and ask for an average of everybody."
             )
     return [error for error in preview.errors if error is not None]
 
@@ -591,11 +580,11 @@ def cut_off_sql(
     contributions is needed.
     """
     if (rows is None) == (groups is None):
-        raise InvalidInput("name one limit: rows=20, or groups=3 with by='diagnosis'. Nothing was charged.")
+        raise InvalidInput("name one limit: rows=20, or groups=3 with by='diagnosis'.")
     if public.unit.column is None:
-        raise InvalidInput("the unit is a row, so no limit cuts anything off. Nothing was charged.")
+        raise InvalidInput("the unit is a row, so no limit cuts anything off.")
     if (groups is None) != (by is None):
-        raise InvalidInput("groups=... and by='the column of GROUP BY' belong together. Nothing was charged.")
+        raise InvalidInput("groups=... and by='the column of GROUP BY' belong together.")
     limit = rows if rows is not None else groups
     _require.integer(**{"rows" if groups is None else "groups": limit}, at_least=1)
     counted = "COUNT(*)" if by is None else f"COUNT(DISTINCT {_quote(by)})"

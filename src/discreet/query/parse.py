@@ -162,18 +162,13 @@ DEEPEST = 60
 def parse(text: str) -> exp.Select:
     """Return the one SELECT statement that the text holds; refuse everything else with a `QueryError`."""
     if not isinstance(text, str) or not text.strip():
-        raise QueryError("the query is empty. Nothing was read or charged. Write SELECT ... FROM ...")
+        raise QueryError("the query is empty. Write SELECT ... FROM ...")
     if not is_text(text):
-        raise QueryError(
-            "the query holds a character that is no text (a NUL, or half a surrogate pair). Nothing was read "
-            "or charged."
-        )
+        raise QueryError("the query holds a character that is no text (a NUL, or half a surrogate pair).")
     if len(text) > LONGEST:
-        raise QueryError(
-            f"the query has {len(text)} characters, more than {LONGEST}. Nothing was read or charged."
-        )
+        raise QueryError(f"the query has {len(text)} characters, more than {LONGEST}.")
     if _depth(text) > DEEPEST:
-        raise QueryError(f"the query nests deeper than {DEEPEST} levels. Nothing was read or charged.")
+        raise QueryError(f"the query nests deeper than {DEEPEST} levels.")
     try:
         parsed = sqlglot.parse(text, dialect="duckdb")
         # a comment after the last ; comes as a statement of its own
@@ -181,12 +176,9 @@ def parse(text: str) -> exp.Select:
     except SqlglotError as error:
         raise _syntax(error, text) from None
     except (RecursionError, ValueError, TypeError, KeyError, AttributeError, IndexError):
-        raise QueryError("the query cannot be parsed as SQL. Nothing was read or charged.") from None
+        raise QueryError("the query cannot be parsed as SQL.") from None
     if len(statements) != 1:
-        raise QueryError(
-            f"one statement is answered at a time, and these are {len(statements)}. Nothing was read "
-            f"or charged."
-        )
+        raise QueryError(f"one statement is answered at a time, and these are {len(statements)}.")
     (statement,) = statements
     if isinstance(statement, exp.SetOperation):
         raise refuse(statement, "UNION, INTERSECT and EXCEPT cannot be answered", "Ask the parts one by one.")
@@ -201,7 +193,7 @@ def deep_nesting_refused() -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        raise QueryError("the query nests too deep. Nothing was read or charged.") from None
+        raise QueryError("the query nests too deep.") from None
 
 
 # What a misspelled word is compared with: at the start of a query, and elsewhere.
@@ -267,8 +259,7 @@ def _at(text: str, offset: int, fact: str) -> QueryError:
     line = text.count("\n", 0, offset) + 1
     column = offset - (text.rfind("\n", 0, offset) + 1) + 1
     return QueryError(
-        f"line {line}, column {column}: the query cannot be parsed as SQL: {fact} Nothing was read "
-        f"or charged.",
+        f"line {line}, column {column}: the query cannot be parsed as SQL: {fact}",
         line=line,
         column=column,
     )
@@ -451,8 +442,8 @@ def plain_select(text: str, table: str) -> str:
             has_name = isinstance(node, exp.Column | exp.Anonymous)
             function = node.name if has_name else type(node).__name__
             raise QueryError(
-                f"the function {function[:40]!r} is not known here: it could tell about the server. Nothing "
-                f"was read. Download the copy, and ask it with an engine of your own."
+                f"the function {function[:40]!r} is not known here: it could tell about the server. Download "
+                "the copy, and ask it with an engine of your own."
             )
     # Without comments: not every version of sqlglot changes a "*/" in a comment, which would end it early, so
     # that the engine would run the remainder unchecked.
@@ -468,14 +459,11 @@ def _check_names(statement: exp.Select, table: str) -> None:
     """Refuse a table in FROM unless it is `table`, or a name of WITH that is in scope there."""
     for cte in statement.find_all(exp.CTE):
         if not _PLAIN.fullmatch(cte.alias) or _ENGINE.match(cte.alias):
-            raise QueryError(
-                f"{cte.alias[:40]!r} in WITH could be a view of the engine. Nothing was read. Name "
-                f"it otherwise."
-            )
+            raise QueryError(f"{cte.alias[:40]!r} in WITH could be a view of the engine. Name it otherwise.")
     try:
         scopes = traverse_scope(statement)
     except (SqlglotError, RecursionError):
-        raise QueryError("the names in FROM cannot be resolved. Nothing was read.") from None
+        raise QueryError("the names in FROM cannot be resolved.") from None
     # the nodes of allowed tables; one that no scope lists is refused, too
     resolved = set()
     for scope in scopes:
@@ -484,6 +472,4 @@ def _check_names(statement: exp.Select, table: str) -> None:
             if plain and (node.name in scope.cte_sources or node.name.lower() == table.lower()):
                 resolved.add(id(node))
     if any(id(node) not in resolved for node in statement.find_all(exp.Table)):
-        raise QueryError(
-            f"this asks the copy of {table!r} only, and names something else in FROM. Nothing was read."
-        )
+        raise QueryError(f"this asks the copy of {table!r} only, and names something else in FROM.")

@@ -248,19 +248,18 @@ def _require_target(shape: PricedShape, target: PriceTarget) -> None:
     if target.noise not in ("auto", "laplace", "gaussian"):
         raise _require.fail("noise", target.noise, "'auto', 'laplace' or 'gaussian'")
     if (target.epsilon is None) == (target.rho is None):
-        raise InvalidInput("give either epsilon (with delta) or rho. Nothing was read or charged.")
+        raise InvalidInput("give either epsilon (with delta) or rho.")
     if target.noise == "laplace" and target.rho is not None:
         raise InvalidInput(
-            "a price in rho is for Gaussian noise, and noise='laplace' was given beside it. Nothing was read "
-            "or charged. Leave noise out, or give the price as epsilon."
+            "a price in rho is for Gaussian noise, and noise='laplace' was given beside it. Leave noise out, "
+            "or give the price as epsilon."
         )
     if target.noise == "gaussian" and target.rho is None and target.delta == 0:
-        raise InvalidInput("Gaussian noise needs a delta above zero. Nothing was read or charged.")
+        raise InvalidInput("Gaussian noise needs a delta above zero.")
     if not shape.known_keys and (target.delta == 0 or target.rho is not None):
         raise InvalidInput(
-            "the groups of this query are not public, so showing any needs epsilon and a delta above "
-            "zero. Nothing was read or "
-            "charged. Give delta=..., or have the key declared as categories."
+            "the groups of this query are not public, so showing any needs epsilon and a delta above zero. "
+            "Give delta=..., or have the key declared as categories."
         )
 
 
@@ -440,9 +439,7 @@ def _round_down(x: Fraction, bits: int) -> Fraction:
 def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
     """Return `show_probabilities` as multiples of 2**-128."""
     if not (epsilon > 0 and 0 < delta < 1):
-        raise InvalidInput(
-            "groups that nobody declared need an epsilon and a delta above zero. Nothing was read or charged."
-        )
+        raise InvalidInput("groups that nobody declared need an epsilon and a delta above zero.")
     one = 1 << _BITS
     # e^epsilon and delta as multiples of 2**-128, rounded down: rounded up, the guarantee would be lost
     factor, step = int(exp_below(min(epsilon, Fraction(_LARGEST_EPSILON))) * one), int(delta * one)
@@ -457,9 +454,8 @@ def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
         # An entry that does not grow would never reach 1: delta is below 2**-128.
         if len(entries) > LONGEST or entries[-1] <= p:
             raise InvalidInput(
-                f"with epsilon {float(epsilon):.3g} and delta {float(delta):.3g} a group would need "
-                f"more than {LONGEST} units to be "
-                f"shown surely. Nothing was read or charged. Ask with more epsilon, or fewer groups per unit."
+                f"with epsilon {float(epsilon):.3g} and delta {float(delta):.3g} a group would need more "
+                f"than {LONGEST} units to be shown surely. Ask with more epsilon, or fewer groups per unit."
             )
     return tuple(entries)
 

@@ -281,9 +281,8 @@ def refuse_without_row_numbers(row_id: str | None, dialect: Dialect) -> str | No
     if row_id is not None and not dialect.numbers_rows:
         raise Unsupported(
             f"here a row is the unit, and this query may use a row several times: {dialect.name} has no "
-            f"number that tells rows apart for good. Nothing was read or charged. Declare a column that is "
-            f"different in every row: as the unit, unit='visit_id', or with Spark as key='visit_id'; or ask "
-            f"without the join."
+            "number that tells rows apart for good. Declare a column that is different in every row: as the "
+            "unit, unit='visit_id', or with Spark as key='visit_id'; or ask without the join."
         )
     return row_id
 

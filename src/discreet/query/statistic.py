@@ -181,8 +181,7 @@ def _plan_total(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recip
         or direct(planned, recipes, 0) is None
     ):
         raise QueryError(
-            "a statistic is one COUNT or SUM and nothing else: no GROUP BY, HAVING, ORDER BY or "
-            "LIMIT. Nothing was read or charged."
+            "a statistic is one COUNT or SUM and nothing else: no GROUP BY, HAVING, ORDER BY or LIMIT."
         )
     return planned, recipes, recipes.measures[0], bounding_of(planned, rows or public.unit.rows, 1)
 
@@ -200,8 +199,7 @@ def _plan_grouped(
     if not bare or len(values) != 1 or len(recipes.measures) != 1 or not planned.known_keys:
         raise QueryError(
             "a vector of groups is one COUNT or SUM with GROUP BY columns whose values are declared: no "
-            "HAVING, "
-            "ORDER BY or LIMIT, and no other aggregate. Nothing was read or charged."
+            "HAVING, ORDER BY or LIMIT, and no other aggregate."
         )
     bounding = bounding_of(planned, rows or public.unit.rows, groups or public.unit.groups)
     return planned, recipes, recipes.measures[0], bounding
@@ -220,24 +218,20 @@ def stream_statistic(
     if select.find(exp.Distinct, exp.ApproxDistinct) is not None:
         raise QueryError(
             "DISTINCT does not go with a stream: a value that is counted in one tick may come again in the "
-            "next, and would be counted twice. Nothing was read or charged. Count rows, or take "
-            "streaming.Presence for different people."
+            "next, and would be counted twice. Count rows, or take streaming.Presence for different people."
         )
     group = select.args.get("group")
     days = {name.lower(): name for name, fact in public.schema if isinstance(fact, Dates)}
     keys = [] if group is None else [by_position(node, select) for node in group.expressions]
     clocks = [k for k in keys if isinstance(k, exp.Column) and k.name.lower() in days]
     if len(clocks) > 1:
-        raise QueryError("a stream has one clock: GROUP BY one column of days. Nothing was read or charged.")
+        raise QueryError("a stream has one clock: GROUP BY one column of days.")
     if clocks:
         clock = days[clocks[0].name.lower()]
         other_keys = [k for k in keys if k is not clocks[0]]
         select = select.copy()
         if any(not isinstance(named(e)[1], exp.Column) and _names(e, clock) for e in select.expressions):
-            raise QueryError(
-                f"{clock!r} is the clock of this stream: leave it out of expressions. Nothing was read or "
-                f"charged."
-            )
+            raise QueryError(f"{clock!r} is the clock of this stream: leave it out of expressions.")
         outputs = [e for e in select.expressions if not _names(e, clock)]
         select.set("expressions", outputs)
         group = exp.Group(expressions=[k.copy() for k in other_keys]) if other_keys else None

@@ -344,9 +344,7 @@ class WorkloadQuery:
         queries = _require.listed(queries=self.queries)
         _require.non_empty(queries=queries)
         if len(queries) > MAX_QUERIES:
-            raise QueryError(
-                f"these are {len(queries)} queries, more than {MAX_QUERIES}. Nothing was read or charged."
-            )
+            raise QueryError(f"these are {len(queries)} queries, more than {MAX_QUERIES}.")
         object.__setattr__(self, "queries", queries)
         if self.rows is not None:
             _require.integer(rows=self.rows, at_least=1)

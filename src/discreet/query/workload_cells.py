@@ -128,9 +128,7 @@ def compile_counts(plans: list[Plan]) -> CompiledCounts:
 
 
 def _refuse(why: str, advice: str) -> QueryError:
-    return QueryError(
-        f"these queries cannot be answered together: {why}. Nothing was read or charged. {advice}"
-    )
+    return QueryError(f"these queries cannot be answered together: {why}. {advice}")
 
 
 def _base(plan: Plan) -> tuple[From, Expr | None]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from .. import _require
 from .._errors import BudgetExceeded, InvalidInput
 from .._public import Public
-from .._require import NearestNames, Real, check_options
+from .._require import NearestNames, Real, check_options, paying
 from ..accounting.caps import share
 from ..accounting.filters import Filter, FilterPreview
 from ..curator import STEWARD, Budget, Curator, InteractiveHandle, Ledger, Policy
@@ -62,8 +62,7 @@ class Terms:
         at that epsilon (`SessionBase._delta`); it is used unless these options have a delta."""
         if self.epsilon is None and self.rho is None and self.within is None:
             raise InvalidInput(
-                "say what the answer may cost (epsilon=0.1) or how good it must be (within=50). "
-                "Nothing was charged."
+                "say what the answer may cost (epsilon=0.1) or how good it must be (within=50)."
             )
         query_delta: float | Callable[[Any], float] = 0.0 if self.rho is not None else delta
         if self.delta is not None:
@@ -102,11 +101,8 @@ class Terms:
         except BudgetExceeded as error:
             if self.within is None:
                 raise
-            raise BudgetExceeded(
-                str(error).replace(
-                    "Ask with less epsilon", f"Ask for a larger error than {float(self.within):g}"
-                )
-            ) from None
+            error.remedy = f"Ask for a larger error than {float(self.within):g}, or ask the steward for more."
+            raise
 
     def _as_workload(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:
         """Return a statement with several counts as a workload if that is better than separate counts, or the
@@ -197,12 +193,13 @@ class SessionBase(NearestNames):
         where budgets are per period."""
         return self.curator.accounts_of(self.analyst)
 
-    @check_options
+    @paying
     def ask(self, mechanism: Mechanism, *, fresh: bool = False) -> Release:
         """Charge and run a mechanism of discreet, or one that the steward has written. A repeated question is
         answered from the ledger, free, unless `fresh` is set."""
         return self.curator.ask(mechanism, analyst=self.analyst, fresh=fresh)
 
+    @paying
     def start(self, interactive: Interactive) -> InteractiveHandle:
         """Start an interactive mechanism; its complete price, for all answers, is charged now."""
         return self.curator.start(interactive, analyst=self.analyst)
@@ -370,7 +367,7 @@ def require_sql(text: Any) -> None:
     if hasattr(text, "mechanism") or hasattr(text, "event"):
         name = text.__name__ if isinstance(text, type) else type(text).__name__
         raise InvalidInput(
-            f"preview takes SQL, got {name}. Nothing was charged. An estimator is planned by "
-            f'people.plan([({name}(), "the target")], epsilon=1), and people.curator.preview('
-            f"mechanism.event) shows what a mechanism or a trainer would cost."
+            f'preview takes SQL, got {name}. An estimator is planned by people.plan([({name}(), "the '
+            'target")], epsilon=1), and people.curator.preview(mechanism.event) shows what a mechanism or '
+            "a trainer would cost."
         )

@@ -50,7 +50,7 @@ class Models(SessionBase):
 
     __slots__ = ()
 
-    @_require.check_options
+    @_require.paying
     def train(
         self,
         trainer: Stepped,
@@ -76,7 +76,7 @@ class Models(SessionBase):
             self.curator, trainer, checkpoint, every=every, analyst=self.analyst, text=text, progress=progress
         )
 
-    @_require.check_options
+    @_require.paying
     def resume(
         self,
         trainer: Stepped,
@@ -91,7 +91,7 @@ class Models(SessionBase):
             self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress
         )
 
-    @_require.check_options
+    @_require.paying
     def fit(
         self,
         estimator: Any,
@@ -132,15 +132,14 @@ class Models(SessionBase):
         elif number is not None:
             raise InvalidInput(
                 "number= continues a PrivateSearch only; other estimators that are trained in steps are "
-                "resumed from their checkpoint. Nothing was charged."
+                "resumed from their checkpoint."
             )
         elif isinstance(mechanism, Stepped):
             release = self.train(mechanism, checkpoint=checkpoint, every=every, text=note, progress=progress)
         elif checkpoint is not None or progress is not None:
             raise InvalidInput(
                 f"{type(estimator).__name__} is fitted in one step, so there are no steps to save or to "
-                f"report. Nothing was charged. "
-                f"Leave checkpoint= and progress= out."
+                "report. Leave checkpoint= and progress= out."
             )
         else:
             release = self.curator.ask(mechanism, analyst=self.analyst, text=note)
@@ -153,7 +152,7 @@ class Models(SessionBase):
         # `_delta` returns 0 for a budget without delta; estimators expect None then
         return estimator.mechanism(self.public, target=target, features=features, delta=delta or None)
 
-    @_require.check_options
+    @_require.paying
     def teach(
         self,
         learner: Any,
@@ -215,7 +214,7 @@ class Models(SessionBase):
 
         return preview(self, learner, options)
 
-    @_require.check_options
+    @_require.paying
     def synthesize(
         self,
         rows: int | None = None,
@@ -292,7 +291,7 @@ def _require_room(checkpoint: Path, trainer: Any) -> None:
     except (OSError, ValueError) as error:
         raise InvalidInput(
             f"a checkpoint of about {megabytes} MB cannot be written at {str(checkpoint)!r} "
-            f"({getattr(error, 'strerror', error)}). Nothing was charged or trained."
+            f"({getattr(error, 'strerror', error)})."
         ) from None
 
 
@@ -314,7 +313,7 @@ def require_estimator(candidate: Any) -> None:
         advice = f"it is not private: see whether tabular.{name}(epsilon=1) exists"
     else:
         advice = "give one of discreet.learning, such as LogisticRegression(epsilon=1)"
-    raise InvalidInput(f"fit takes an estimator, got {name}: {advice}. Nothing was charged or read.")
+    raise InvalidInput(f"fit takes an estimator, got {name}: {advice}.")
 
 
 # The names that the option `aggregator` of `teach` accepts.
@@ -433,12 +432,10 @@ def _check_terms(aggregator: Any, options: Mapping[str, Any]) -> None:
             raise InvalidInput(
                 f"{name}={value!r} is for the aggregators {', '.join(_OPTIONS[name])}, and "
                 f"{aggregator if isinstance(aggregator, str) else type(aggregator).__name__} would ignore "
-                f"it. Nothing was charged or read. Leave it out, or set it in the aggregator itself."
+                "it. Leave it out, or set it in the aggregator itself."
             )
     if options["order"] is not None and options["sanitize"] is None:
-        raise InvalidInput(
-            "order= is used with sanitize= only. Nothing was charged or read. Give both, or neither."
-        )
+        raise InvalidInput("order= is used with sanitize= only. Give both, or neither.")
 
 
 def build_aggregator(
@@ -458,7 +455,7 @@ def build_aggregator(
     if epsilon is None or not epsilon > 0:
         raise InvalidInput(
             "give an epsilon, larger than `sanitize`, or an aggregator with its own noise, such as "
-            "GNMax(variance=1600, queries=286). Nothing was charged."
+            "GNMax(variance=1600, queries=286)."
         )
     if name == "gnmax":
         return votes.GNMax.for_privacy(epsilon, delta, queries)
@@ -497,23 +494,22 @@ def _columns(
         if classes is None:
             raise InvalidInput(
                 "say how many classes there are, classes=10: their number is public, and is never read from "
-                "the data. Nothing was charged or read."
+                "the data."
             )
         if target is not None or features is not None:
             raise InvalidInput(
                 "target= and features= name columns of a table, but these data are examples of tensors, "
-                "which have inputs and targets already. Nothing was charged or read. Leave them out."
+                "which have inputs and targets already. Leave them out."
             )
         return None, classes, None
     from ..learning import Tabular
 
     if target is None:
-        raise InvalidInput("say which column is the target, target='label'. Nothing was charged or read.")
+        raise InvalidInput("say which column is the target, target='label'.")
     fact = public.fact(target)
     if not isinstance(fact, Categories | Boolean):
         raise InvalidInput(
-            f"column {target!r} has no declared classes. Declare Categories or Boolean for it. Nothing was "
-            f"charged or read."
+            f"column {target!r} has no declared classes. Declare Categories or Boolean for it."
         )
     names = features
     if names is None:
@@ -762,11 +758,9 @@ def preview(session: SessionBase, learner: Any, options: Mapping[str, Any]) -> T
     }
     unknown = sorted(set(options) - set(defaults))
     if unknown:
-        raise InvalidInput(
-            f"preview_teach has no option {unknown[0]!r}: it takes those of teach. Nothing was charged."
-        )
+        raise InvalidInput(f"preview_teach has no option {unknown[0]!r}: it takes those of teach.")
     if "teachers" not in options:
-        raise InvalidInput("say how many teachers there are, teachers=250. Nothing was charged.")
+        raise InvalidInput("say how many teachers there are, teachers=250.")
     mechanism, _ = build_mechanism(session, learner, **(defaults | {"workers": 1} | dict(options)))
     cost = session.curator.preview(
         mechanism.event, analyst=session.analyst, requested_price=requested_price_of(mechanism)

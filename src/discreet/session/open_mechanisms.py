@@ -25,7 +25,7 @@ class OpenMechanisms(SessionBase):
 
     __slots__ = ()
 
-    @_require.check_options
+    @_require.paying
     def watch(
         self,
         threshold: int,
@@ -70,7 +70,7 @@ class OpenMechanisms(SessionBase):
             else self.curator.resume(vector, number, analyst=self.analyst)
         )
 
-    @_require.check_options
+    @_require.paying
     def stream(
         self,
         text: str,
@@ -106,7 +106,7 @@ class OpenMechanisms(SessionBase):
         options = {name: value for name, value in locals().items() if name not in ("self", "open_stream")}
         return open_stream(self, options.pop("text"), options.pop("number"), **options)
 
-    @_require.check_options
+    @_require.paying
     def online(
         self,
         loss: Any,
@@ -140,7 +140,7 @@ class OpenMechanisms(SessionBase):
         options = {name: value for name, value in locals().items() if name not in ("self", "open_learner")}
         return open_learner(self, options.pop("loss"), options.pop("number"), **options)
 
-    @_require.check_options
+    @_require.paying
     def feed(self, live: Any, *, number: int | None = None) -> Fed:
         """Continue an open mechanism on this session's table: the next version, or a batch of new rows. Free,
         because the mechanism was paid for at its start.
@@ -162,9 +162,8 @@ class OpenMechanisms(SessionBase):
         only_resumed = getattr(mechanism, "any_version", False) and not hasattr(mechanism, "feed")
         if only_resumed and mechanism is not live and mechanism.public == self.public:
             raise InvalidInput(
-                f"this mechanism answers about version {self.public.version!r} of the table already. "
-                f"Nothing was read or released. Open the new data as "
-                f"a version of its own, dp.open(..., version=...), and feed it there."
+                f"this mechanism answers about version {self.public.version!r} of the table already. Open "
+                "the new data as a version of its own, dp.open(..., version=...), and feed it there."
             )
         release = None if only_resumed else self.curator.feed(mechanism, number, analyst=self.analyst)
         handle = self.curator.resume(mechanism, number, analyst=self.analyst)
@@ -182,9 +181,9 @@ class OpenMechanisms(SessionBase):
         if isinstance(handle, InteractiveHandle) and number is None:
             if os.path.realpath(handle.ledger.path) != os.path.realpath(self.ledger.path):
                 raise InvalidInput(
-                    "this mechanism was started on another ledger, where its price was paid. Nothing was "
-                    "read or released. Open the new version of the table with that ledger, "
-                    "dp.open(..., ledger=...), or start a new mechanism in this session."
+                    "this mechanism was started on another ledger, where its price was paid. Open the new "
+                    "version of the table with that ledger, dp.open(..., ledger=...), or start a new "
+                    "mechanism in this session."
                 )
             return handle.mechanism, handle.number
         if handle is None and number is not None and isinstance(live, Interactive):

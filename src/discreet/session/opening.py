@@ -219,17 +219,13 @@ def _uses_spark(data: Any, engine: str | None, key: str | None, memory: str | No
         raise _require.fail("engine", engine, "'spark' or 'duckdb'")
     by_spark = is_frame(data) or engine == "spark"
     if is_frame(data) and engine == "duckdb":
-        raise InvalidInput("a Spark DataFrame is answered by Spark. Nothing was opened. Leave engine out.")
+        raise InvalidInput("a Spark DataFrame is answered by Spark. Leave engine out.")
     if key is not None and not by_spark:
         raise InvalidInput("key= is for Spark: other engines number the rows by themselves. Leave it out.")
     if memory is not None and by_spark:
-        raise InvalidInput(
-            "memory= is not for Spark: its own settings say what it may use. Nothing was opened."
-        )
+        raise InvalidInput("memory= is not for Spark: its own settings say what it may use.")
     if engine == "spark" and not is_frame(data) and not isinstance(data, str | Path):
-        raise InvalidInput(
-            "engine='spark' reads Parquet files, or give a Spark DataFrame. Nothing was opened."
-        )
+        raise InvalidInput("engine='spark' reads Parquet files, or give a Spark DataFrame.")
     return by_spark
 
 
@@ -287,9 +283,9 @@ def _public(
         raise _no_schema(path)
     if unit is None:
         raise InvalidInput(
-            "say whom the table protects. Nothing was opened. unit=dp.rows() if nobody can have two "
-            "rows, or unit='person_id', the column "
-            "that tells people apart: taking a row for a person where people have many would protect nobody."
+            "say whom the table protects. unit=dp.rows() if nobody can have two rows, or unit='person_id', "
+            "the column that tells people apart: taking a row for a person where people have many would "
+            "protect nobody."
         )
     return Public(
         schema=schema,
@@ -312,7 +308,7 @@ def _existing_path(data: Any) -> Path | None:
             f"file."
         )
     if path is not None and not os.path.exists(path) and not is_several(data):
-        raise InvalidInput(f"there is no file {str(data)!r}. Nothing was opened.")
+        raise InvalidInput(f"there is no file {str(data)!r}.")
     return path
 
 
@@ -322,7 +318,7 @@ def _no_schema(path: Path | None) -> InvalidInput:
     schema_path = None if path is None else path.with_name(path.name + ".schema.toml")
     if schema_path is not None and schema_path.exists():
         return InvalidInput(
-            f"declare what is public. Nothing was opened. There is a schema file in the same folder: give "
+            "declare what is public. There is a schema file in the same folder: give "
             f"schema={str(schema_path)!r}."
         )
     return InvalidInput(
@@ -351,7 +347,7 @@ def _table_name(data: str, table: str | None, schema: Any) -> str | None:
     the schema names it."""
     name = data.partition("::")[2] or table
     if name is None and not isinstance(schema, str | Path | Public):
-        raise InvalidInput("say which table of the database: table='visits'. Nothing was opened.")
+        raise InvalidInput("say which table of the database: table='visits'.")
     return None if name is None else name.rpartition(".")[2].strip('"')
 
 
@@ -367,8 +363,8 @@ def _check_agreement(public: Public, arguments: Mapping[str, Any]) -> Public:
         same_column = name == "unit" and value == Unit(declared.column)
         if value is not None and value != declared and not same_column:
             raise InvalidInput(
-                f"the schema says {name} = {declared!r}, and {name}={value!r} was given beside it. "
-                f"Nothing was opened. Say it in one place."
+                f"the schema says {name} = {declared!r}, and {name}={value!r} was given beside it. Say it in "
+                "one place."
             )
     return public
 

@@ -37,7 +37,7 @@ class Questions(SessionBase):
 
     __slots__ = ()
 
-    @_require.check_options
+    @_require.paying
     def sql(
         self,
         text: str,
@@ -72,7 +72,7 @@ class Questions(SessionBase):
         answer: Answer = release.value[0] if isinstance(release.value, tuple) else release.value
         return answer
 
-    @_require.check_options
+    @_require.paying
     def workload(
         self,
         queries: Sequence[str],
@@ -124,7 +124,7 @@ class Questions(SessionBase):
             if within is not None or noise != "auto" or groups is not None or weights or other:
                 raise InvalidInput(
                     "a list of questions is previewed as a workload, which has the options epsilon, delta, "
-                    "rho and rows. Nothing was charged. Leave the others out."
+                    "rho and rows. Leave the others out."
                 )
             query = self._workload(text, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
             cost = self.curator.preview(
@@ -142,7 +142,7 @@ class Questions(SessionBase):
         )
         return QueryPreview(query_preview, cost, self.curator.given_before(query, self.analyst))
 
-    @_require.check_options
+    @_require.paying
     def cut_off(
         self,
         *,
@@ -283,20 +283,17 @@ def explain_sql(session: Questions, text: str, audience: str, options: dict[str,
         )
     unknown = [name for name in options if name not in Terms.__dataclass_fields__]
     if unknown:
-        raise UnknownOption(
-            f"explain has no option {unknown[0]!r}: it takes those of preview. Nothing was charged."
-        )
+        raise UnknownOption(f"explain has no option {unknown[0]!r}: it takes those of preview.")
     terms = Terms(**options)
     if terms.rho is not None or terms.weights:
         raise InvalidInput(
             "a question is explained at an epsilon, or at an accuracy (within=...): leave rho and weights "
-            "out. "
-            "Nothing was charged."
+            "out."
         )
     priced_query = session._query(text, terms)
     epsilon = getattr(priced_query, "epsilon", None)
     if not hasattr(priced_query, "preview") or epsilon is None:
-        raise InvalidInput("this question has no epsilon to explain. Nothing was charged.")
+        raise InvalidInput("this question has no epsilon to explain.")
 
     def preview_at(price: float) -> Preview:
         """Return the preview of the same question at another epsilon."""

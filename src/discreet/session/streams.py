@@ -59,10 +59,9 @@ class Stream(_require.NearestNames):
         """
         if session.curator.periods and mechanism.clock is None:
             raise InvalidInput(
-                f"a stream without a clock is fed with batches, which may hold rows of any period, and this "
-                f"session is about {', '.join(session.curator.periods)} only. Nothing was read or charged. "
-                f"Start it on the whole table, which every period pays for, or give it a clock: GROUP BY a "
-                f"column of days."
+                "a stream without a clock is fed with batches, which may hold rows of any period, and this "
+                f"session is about {', '.join(session.curator.periods)} only. Start it on the whole table, "
+                "which every period pays for, or give it a clock: GROUP BY a column of days."
             )
         return cls(session, mechanism, session.curator.start(mechanism, analyst=session.analyst).number)
 
@@ -82,13 +81,13 @@ class Stream(_require.NearestNames):
             if tick is not None:
                 raise InvalidInput(
                     f"this stream has a clock, whose ticks have the names of their days: tick={tick!r} would "
-                    f"have no effect. Nothing was read or released. Leave it out."
+                    "have no effect. Leave it out."
                 )
             return self._advance(rows)
         if rows is None:
             raise InvalidInput(
-                "a stream without a clock counts the rows that it is given: feed(rows). Nothing was read or "
-                "released. An empty batch is a tick too."
+                "a stream without a clock counts the rows that it is given: feed(rows). An empty batch is a "
+                "tick too."
             )
         name = self._next_name() if tick is None else tick
         if not isinstance(name, str) or not name or not is_text(name):
@@ -130,8 +129,8 @@ class Stream(_require.NearestNames):
         if session.curator.periods:
             raise InvalidInput(
                 f"this stream is about {', '.join(session.curator.periods)} only, and the rows of feed(rows) "
-                f"may be of any period. Nothing was read or released. Leave them out: feed() closes the tick "
-                f"with the rows of the session's own table."
+                "may be of any period. Leave them out: feed() closes the tick with the rows of the "
+                "session's own table."
             )
         version = f"tick {self.steps + 1}"
         source = self._source(rows, self._batch_facts(version))
@@ -275,7 +274,7 @@ def online_learner(session: SessionBase, loss: Any, **options: Any) -> OnlineLea
     arguments = {name: value for name, value in options.items() if value is not None}
     epsilon, rho = arguments.get("epsilon"), arguments.get("rho")
     if epsilon is None and rho is None:
-        raise InvalidInput("say what the learner may cost in all: epsilon=1. Nothing was charged.")
+        raise InvalidInput("say what the learner may cost in all: epsilon=1.")
     if epsilon is not None:
         _require.price(epsilon=epsilon)
     if session.public.unit.column is not None and "participations" not in arguments:
@@ -289,7 +288,7 @@ def _participations(public: Public) -> InvalidInput:
     """Return the error for a table of people without `participations`."""
     return InvalidInput(
         f"one person (column {public.unit.column!r}) may have rows in several ticks. Say in how many they "
-        f"may count, participations=... Nothing was read or charged."
+        "may count, participations=..."
     )
 
 
@@ -319,8 +318,8 @@ def find_stream(session: SessionBase, number: int | None = None) -> Stream:
         matching = [e for e in charges if e.seq == number]
     if not matching:
         raise InvalidInput(
-            f"there is no stream{'' if number is None else f' {number}'} in {session.ledger.path}. Nothing "
-            f"was read or charged. Start one with session.stream(...), or discreet stream start."
+            f"there is no stream{'' if number is None else f' {number}'} in {session.ledger.path}. Start one "
+            "with session.stream(...), or discreet stream start."
         )
     mechanism = as_of(from_json(matching[-1].body["mechanism"]), session.public)
     session.curator.resume(mechanism, matching[-1].seq, analyst=session.analyst)
@@ -346,17 +345,14 @@ def stream_counter(
     """
     public = session.public
     if epsilon is None and rho is None:
-        raise InvalidInput("say what the stream may cost in all: epsilon=1. Nothing was charged.")
+        raise InvalidInput("say what the stream may cost in all: epsilon=1.")
     if epsilon is not None:
         _require.price(epsilon=epsilon)
     if public.unit.column is not None and participations is None:
         raise _participations(public)
     statistic, grouped_clock = stream_statistic(text, public, rows=rows, groups=groups)
     if clock is not None and grouped_clock not in (None, clock):
-        raise InvalidInput(
-            f"GROUP BY {grouped_clock} and clock={clock!r} are two clocks. Nothing was charged. Give one of "
-            f"them."
-        )
+        raise InvalidInput(f"GROUP BY {grouped_clock} and clock={clock!r} are two clocks. Give one of them.")
     if delta is None:
         delta = 0.0 if rho is not None else session._delta(epsilon, session.curator.policy)
     return counter(

@@ -96,9 +96,7 @@ def _run_or_resume(
     text = f"synthetic copy by {mechanism.method}"
     if resume:
         if checkpoint is None:
-            raise InvalidInput(
-                "resume=True needs the checkpoint to continue from: checkpoint='copy.run'. Nothing was run."
-            )
+            raise InvalidInput("resume=True needs the checkpoint to continue from: checkpoint='copy.run'.")
         return session.resume(mechanism, checkpoint, progress=progress)
     if checkpoint is None and progress is None:
         return session.curator.ask(mechanism, analyst=session.analyst, text=text, fresh=fresh)

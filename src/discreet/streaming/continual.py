@@ -102,7 +102,7 @@ def _check_types(counter: ContinualCounter) -> None:
 def _check_price(counter: ContinualCounter) -> None:
     """Refuse anything but exactly one of epsilon and rho, which must be positive."""
     if (counter.epsilon is None) == (counter.rho is None):
-        raise InvalidInput("give either epsilon or rho. Nothing was read or charged.")
+        raise InvalidInput("give either epsilon or rho.")
     for name in ("epsilon", "rho"):
         if getattr(counter, name) is not None:
             _require.positive(**{name: getattr(counter, name)})
@@ -119,28 +119,25 @@ def check_shape(counter: ContinualCounter) -> None:
         if counter.horizon is None or counter.horizon > ticks:
             raise InvalidInput(
                 f"the clock {counter.clock!r} has {ticks:,} declared ticks, so horizon is a number up to "
-                f"{ticks:,}, got {counter.horizon}. Nothing was read or charged."
+                f"{ticks:,}, got {counter.horizon}."
             )
     # blocks of 1, 2, 4, ... ticks, see `ContinualCounter`
     doubling = counter.horizon is None and counter.restart is None
     if doubling and not isinstance(counter.strategy, BinaryTree):
         raise Unsupported(
             "without a horizon the blocks double, which takes a strategy for every length: 'tree' or "
-            "'honaker'. Nothing was read or charged. Give horizon=, or restart=."
+            "'honaker'. Give horizon=, or restart=."
         )
     if counter.window is not None and counter.decay is not None:
-        raise InvalidInput("give window or decay, not both. Nothing was read or charged.")
+        raise InvalidInput("give window or decay, not both.")
     if counter.decay is not None:
         _require.open_probability(decay=counter.decay)
     if (counter.window or counter.decay) and (doubling or counter.restart):
-        raise Unsupported(
-            "a sliding window or a decayed sum needs a horizon and no restart. Nothing was read or charged."
-        )
+        raise Unsupported("a sliding window or a decayed sum needs a horizon and no restart.")
     if counter.decay is not None and isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
         raise Unsupported(
             "a decayed sum is read off single steps, which a tree over time does not estimate well, and its "
-            "error is known for Toeplitz strategies only. Nothing was read or charged. Take "
-            "strategy='square_root', 'blt' or 'item'."
+            "error is known for Toeplitz strategies only. Take strategy='square_root', 'blt' or 'item'."
         )
     if isinstance(counter.strategy, Dense) and len(counter.strategy.rows) < counter._block_length(1):
         raise _require.fail("strategy", f"{len(counter.strategy.rows)} rows", "as long as the horizon")
@@ -152,24 +149,23 @@ def check_units(counter: ContinualCounter) -> None:
     if not by_unit and counter.participations > 1:
         raise InvalidInput(
             f"where the unit is a row, it is in one batch only: participations={counter.participations} "
-            "needs a unit with several rows. Nothing was read or charged. Open the table with "
-            "unit='person_id', the column that tells people apart."
+            "needs a unit with several rows. Open the table with unit='person_id', the column that tells "
+            "people apart."
         )
     if by_unit and counter.horizon is None:
         raise Unsupported(
             "where units are a column the horizon must be known: without an end a unit could take part "
-            "without end. Nothing was read or charged. Give horizon=."
+            "without end. Give horizon=."
         )
     if (by_unit or counter.clock is not None) and counter.public.neighbors is not ADD_REMOVE:
         raise Unsupported(
             f"under {counter.public.neighbors} a unit (or a row, with a clock) may be replaced by one of "
-            "other ticks, for which no sensitivity is proved here. Nothing was read or charged. Protect "
-            "the table under add_remove."
+            "other ticks, for which no sensitivity is proved here. Protect the table under add_remove."
         )
     if (by_unit or counter.clock is not None) and counter.public.tables:
         raise Unsupported(
-            "rows are chosen before they are counted, which is not done across related tables. Nothing "
-            "was read or charged. Stream one table."
+            "rows are chosen before they are counted, which is not done across related tables. Stream one "
+            "table."
         )
 
 
@@ -543,8 +539,8 @@ class ContinualCounter:
             return state, self._latest(state, entropy)
         if self.clock is None:
             raise InvalidInput(
-                "this counter has no clock: a tick is the batch that it is fed with. Nothing was read or "
-                "released. Use feed, or build it with clock=, a column of days."
+                "this counter has no clock: a tick is the batch that it is fed with. Use feed, or build it "
+                "with clock=, a column of days."
             )
         return self.tick(state, source, entropy=entropy, drawer=drawer)
 
@@ -558,8 +554,8 @@ class ContinualCounter:
     def _check_end(self, state: State) -> None:
         if self.horizon is not None and state["step"] >= self.horizon:
             raise Halted(
-                f"the horizon of {self.horizon:,} steps is reached. Nothing was read or released. Start a "
-                "new counter; its price is its own."
+                f"the horizon of {self.horizon:,} steps is reached. Start a new counter; its price is its "
+                "own."
             )
 
     def tick(
@@ -597,8 +593,8 @@ class ContinualCounter:
             return statistic(rows_of(source, columns, clock=self.clock, tick=tick))
         if drawer is None:
             raise InvalidInput(
-                "at user level the record of units needs a drawer of the curator's vault. Nothing was read "
-                "or released. Start the counter with session.start or session.stream."
+                "at user level the record of units needs a drawer of the curator's vault. Start the counter "
+                "with session.start or session.stream."
             )
         record = UnitRecord(read_record(drawer), bytes.fromhex(state["key"]))
 
@@ -646,7 +642,7 @@ class ContinualCounter:
 
     def _latest(self, state: State, entropy: Entropy) -> Release:
         if state["value"] is None:
-            raise InvalidInput("nothing was released yet: feed the first batch. Nothing was read.")
+            raise InvalidInput("nothing was released yet: feed the first batch.")
         scalar = length_of(self.statistic, self.public) is None
         value = np.array(state["value"])
         return self._make_release(value.reshape(()) if scalar else value, state["step"], entropy)
@@ -685,7 +681,7 @@ def counter(
     if not isinstance(public, Public):
         raise _require.fail("public", type(public).__name__, "a Public")
     if (epsilon is None) == (rho is None):
-        raise InvalidInput("give either epsilon (with or without delta) or rho. Nothing was read or charged.")
+        raise InvalidInput("give either epsilon (with or without delta) or rho.")
     _require.price(**({"epsilon": epsilon} if rho is None else {"rho": rho}))
     _require.probability(delta=delta)
     if horizon is None and clock is not None:

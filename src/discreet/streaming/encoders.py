@@ -228,8 +228,8 @@ class RowEncoder(Encoder):
         )
         if largest > _LARGEST:
             raise InvalidInput(
-                f"a strategy of streams has coefficients up to {_LARGEST:g}, got {largest:g}. Nothing was "
-                "read or charged. Scale it: only ratios matter."
+                f"a strategy of streams has coefficients up to {_LARGEST:g}, got {largest:g}. Scale it: only "
+                "ratios matter."
             )
         # Truncated towards zero, and stored as floats, in which integers below 2**53 are exact.
         if isinstance(strategy, Toeplitz):

@@ -142,7 +142,7 @@ def named(
     if min(width, steps) > MAX_COEFFICIENTS:
         raise InvalidInput(
             f"a strategy with {width:,} coefficients would keep as many vectors; at most "
-            f"{MAX_COEFFICIENTS:,}. Nothing was computed. Take strategy='blt', or fewer bands."
+            f"{MAX_COEFFICIENTS:,}. Take strategy='blt', or fewer bands."
         )
     return square_root(steps, width)
 

@@ -102,9 +102,9 @@ class OnlineLearner:
         if self.sums.public != self.public:
             object.__setattr__(self, "sums", replace(self.sums, public=self.public))
         if self.sums.horizon is None:
-            raise InvalidInput("a learner needs a counter with horizon=. Nothing was read or charged.")
+            raise InvalidInput("a learner needs a counter with horizon=.")
         if self.sums.window is not None or self.sums.decay is not None or self.sums.restart is not None:
-            raise InvalidInput("a learner adds up all rounds: no window, decay or restart. Nothing was read.")
+            raise InvalidInput("a learner adds up all rounds: no window, decay or restart.")
         _require.one_of(LEARNERS, learner=self.learner)
         for name in ("parameter", "batch", "ridge"):
             (_require.non_negative if name == "ridge" else _require.positive)(**{name: getattr(self, name)})
@@ -224,12 +224,12 @@ class OnlineLearner:
         if isinstance(question, Latest):
             step = state["sums"]["step"]
             if not step:
-                raise InvalidInput("nothing was released yet: feed the first round. Nothing was read.")
+                raise InvalidInput("nothing was released yet: feed the first round.")
             return state, self._make_release(np.array(state["decision"]), step, entropy)
         if self.clock is None:
             raise InvalidInput(
-                "this learner has no clock: a round is the batch that it is fed with. Nothing was read or "
-                "released. Use feed, or build it with clock=, a column of days."
+                "this learner has no clock: a round is the batch that it is fed with. Use feed, or build it "
+                "with clock=, a column of days."
             )
         return self._round(state, source, entropy, drawer)
 
@@ -310,7 +310,7 @@ def learner(
     if space is None:
         space = Simplex(loss.dimension) if learner == "experts" else Ball(loss.dimension)
     if horizon is None and clock is None:
-        raise InvalidInput("say how many rounds there are at most: horizon=. Nothing was read or charged.")
+        raise InvalidInput("say how many rounds there are at most: horizon=.")
     norm = "l1" if epsilon is not None and not delta else "l2"
     length = _longest_gradient(loss, public, norm) if clip is None else clip
     statistic = ClippedGradients(loss=loss, clip=float(length), norm=norm)
@@ -352,9 +352,7 @@ def _longest_gradient(loss: Loss, public: Public, norm: str) -> float:
     """Return the length of the longest gradient that declared bounds allow, for a linear loss; other losses
     are refused, because they need `clip`."""
     if not isinstance(loss, LinearLoss):
-        raise InvalidInput(
-            "say how long a unit's gradient may be: clip=1. Nothing was read or charged. Longer ones are cut."
-        )
+        raise InvalidInput("say how long a unit's gradient may be: clip=1. Longer ones are cut.")
     bounds = [public.bounds(name) for name in loss.columns]
     sizes = [max(abs(float(b.lower)), abs(float(b.upper))) for b in bounds if isinstance(b, Bounds)]
     if max(sizes, default=0.0) > 1 / _SMALLEST:
@@ -378,7 +376,6 @@ def _tuned_parameter(
     if loss.convexity + float(ridge) <= 0:
         raise InvalidInput(
             f"follow the approximate leader is for strongly convex losses, and {type(loss).__name__} is not. "
-            f"Nothing was read or charged. Give ridge=, the convexity itself as parameter=, or "
-            f"learner='mirror'."
+            "Give ridge=, the convexity itself as parameter=, or learner='mirror'."
         )
     return loss.convexity + float(ridge)

@@ -247,7 +247,7 @@ def check_columns(loss: Any, public: Public) -> None:
             continue
         raise InvalidInput(
             f"column {name!r} has no declared bounds, and a loss needs numbers (a target of LogisticLoss may "
-            f"have two categories). Nothing was read or charged. Declare Bounds(lower, upper)."
+            "have two categories). Declare Bounds(lower, upper)."
         )
     if isinstance(loss, LogisticLoss) and isinstance(public.fact(loss.target), Bounds):
         bounds = public.bounds(loss.target)

@@ -69,7 +69,7 @@ def ticks_of(public: Public, clock: str) -> int:
         return int(fact.upper) - int(fact.lower) + 1
     raise InvalidInput(
         f"column {clock!r} cannot be a clock: its ticks are declared dates, categories in order, or whole "
-        f"numbers. Nothing was read or charged."
+        "numbers."
     )
 
 

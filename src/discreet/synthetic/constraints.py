@@ -61,7 +61,7 @@ class ColumnOrder:
             strict = any(s for (a, b), s in self.edges.items() if a in error.args[1] and b in error.args[1])
             why = "contradict each other" if strict else "say that these are always equal"
             raise InvalidInput(
-                f"the constraints on {names} {why}. Nothing was charged. Leave out "
+                f"the constraints on {names} {why}. Leave out "
                 f"{'one of them' if strict else 'all but one of these columns'}."
             ) from None
 
@@ -109,7 +109,7 @@ def refuse_contradictions(public: Public, domain: Domain, constraints: Sequence[
             text = ", ".join(f"'{constraint}'" for constraint in constraints)
             raise InvalidInput(
                 f"no row can satisfy the constraints {text}: column {name!r} has no value that is large "
-                f"enough. Nothing was charged. Leave one out, or widen the declared bounds."
+                "enough. Leave one out, or widen the declared bounds."
             )
 
 
@@ -202,9 +202,7 @@ class Constraint:
             if not isinstance(getattr(self, side), str) or not getattr(self, side):
                 raise _require.fail(side, getattr(self, side), "the name of a column")
         if self.left == self.right:
-            raise InvalidInput(
-                f"a constraint compares two columns, got {self.left!r} twice. Nothing was charged."
-            )
+            raise InvalidInput(f"a constraint compares two columns, got {self.left!r} twice.")
 
     @classmethod
     def parse(cls, text: str | Constraint) -> Constraint:
@@ -224,14 +222,12 @@ class Constraint:
         for name in (self.left, self.right):
             if name not in domain.names:
                 raise InvalidInput(
-                    f"the constraint '{self}' names {name!r}, which is no column of the copy."
-                    f"{_require.did_you_mean(name, domain.names)} Nothing was charged."
+                    f"the constraint '{self}' names {name!r}, which is no column of the "
+                    f"copy.{_require.did_you_mean(name, domain.names)}"
                 )
         kinds = [type(public.fact(name)) for name in (self.left, self.right)]
         if kinds not in ([Bounds, Bounds], [Dates, Dates]):
-            raise InvalidInput(
-                f"the constraint '{self}' must compare two numbers, or two dates. Nothing was charged."
-            )
+            raise InvalidInput(f"the constraint '{self}' must compare two numbers, or two dates.")
 
     def log_potential(self, public: Public, domain: Domain) -> tuple[Clique, Floats]:
         """Return the positions of the two columns in the domain, ascending, and a table by their codes: 0 in

@@ -288,11 +288,10 @@ def open_copy(path: str | Path) -> OpenedCopy:
             raw = (table.schema.metadata or {}).get(b"discreet")
             card = None if raw is None else json.loads(raw)
     except (pa.ArrowInvalid, ValueError):
-        raise InvalidInput(f"{str(path)!r} cannot be read as a copy. Nothing was charged.") from None
+        raise InvalidInput(f"{str(path)!r} cannot be read as a copy.") from None
     if not isinstance(card, dict) or "synthetic copy" not in str(card.get("what")) or "table" not in card:
         raise InvalidInput(
-            f"{str(path)!r} has no card of a synthetic copy: it may be data. Nothing was charged. Open "
-            f"data with dp.open(...)."
+            f"{str(path)!r} has no card of a synthetic copy: it may be data. Open data with dp.open(...)."
         )
     return OpenedCopy(table.replace_schema_metadata(None), card)
 

@@ -74,13 +74,13 @@ def rows_per_unit(public: Public, rows: int | None) -> int:
         if rows is not None:
             _require.integer(rows_per_unit=rows, at_least=1)
         if rows is not None and rows != 1:
-            raise InvalidInput("a row is the unit here, so rows_per_unit is 1. Nothing was charged.")
+            raise InvalidInput("a row is the unit here, so rows_per_unit is 1.")
         return 1
     bound = public.unit.rows if rows is None else rows
     if bound is None:
         raise InvalidInput(
             f"one unit (column {public.unit.column!r}) may have many rows: say how many of them count, "
-            f"rows_per_unit=5. Nothing was charged."
+            "rows_per_unit=5."
         )
     _require.integer(rows_per_unit=bound, at_least=1)
     return int(bound)
@@ -126,8 +126,8 @@ class MarginalCounts:
         _require.integer(rows=self.rows, at_least=1)
         if unknown := [name for name in self.columns if name not in self.domain.names]:
             raise InvalidInput(
-                f"{unknown[0]!r} is no column of the domain."
-                f"{_require.did_you_mean(unknown[0], self.domain.names)} Nothing was read."
+                f"{unknown[0]!r} is no column of the "
+                f"domain.{_require.did_you_mean(unknown[0], self.domain.names)}"
             )
 
     def length(self, public: Public) -> int:

@@ -358,9 +358,9 @@ class CopyDistance:
         check_rows_and_seed(self.rows, self.seed)
         object.__setattr__(self, "rows_per_unit", rows_per_unit(self.public, self.rows_per_unit))
         if self.fitted.public != self.public:
-            raise InvalidInput("the copy was made from another table, or version. Nothing was charged.")
+            raise InvalidInput("the copy was made from another table, or version.")
         if len(self.fitted.domain.names) < 2:
-            raise InvalidInput("a copy with one column has no pairs. Nothing was charged.")
+            raise InvalidInput("a copy with one column has no pairs.")
 
     @property
     def asked(self) -> tuple[Real, float]:

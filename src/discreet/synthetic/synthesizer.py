@@ -194,8 +194,8 @@ class Synthesizer(ABC):
         _require.finite(delta=delta)
         if not 0 < delta < 1:
             raise InvalidInput(
-                f"delta must be between 0 and 1, got {delta!r}: the tables carry Gaussian noise. Nothing was "
-                f"charged. Give delta=1e-9, or open the table with a budget that has a delta."
+                f"delta must be between 0 and 1, got {delta!r}: the tables carry Gaussian noise. Give "
+                "delta=1e-9, or open the table with a budget that has a delta."
             )
         target = float(epsilon)
 
@@ -307,8 +307,7 @@ class Synthesizer(ABC):
         state = State.load(raw)
         if state.facts.get("of") != self._fingerprint():
             raise InvalidInput(
-                "the checkpoint is of a synthesis with other options. Nothing was run. Give those that it "
-                "was started with."
+                "the checkpoint is of a synthesis with other options. Give those that it was started with."
             )
         lost = count_lost_steps(int(state.facts.get("steps", 0)), steps_taken)
         self.forfeit(state, lost)
@@ -368,8 +367,8 @@ def count_lost_steps(steps_saved: int, steps_taken: int) -> int:
     """
     if steps_taken < steps_saved:
         raise InvalidInput(
-            f"the checkpoint holds {steps_saved:,} steps, but steps_taken is {steps_taken:,}. Nothing was "
-            f"run. Give the number of steps that were begun."
+            f"the checkpoint holds {steps_saved:,} steps, but steps_taken is {steps_taken:,}. Give the "
+            "number of steps that were begun."
         )
     return steps_taken - steps_saved
 
@@ -377,7 +376,7 @@ def count_lost_steps(steps_saved: int, steps_taken: int) -> int:
 def refuse_further_steps(steps_taken: int, length: int) -> None:
     """Refuse a step beyond the last one: only `length` steps are paid for."""
     if steps_taken >= length:
-        raise Halted(f"all {length:,} steps are taken. Nothing was read or released.")
+        raise Halted(f"all {length:,} steps are taken.")
 
 
 class SynthesisRun:

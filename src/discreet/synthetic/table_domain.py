@@ -66,11 +66,10 @@ def check_method_options(options: Any) -> dict[str, Any]:
     checked = check_mapping(options=options)
     if misplaced := sorted(_SYNTHESIZE_ARGUMENTS & set(checked)):
         raise InvalidInput(
-            f"{misplaced[0]} is an option of synthesize itself: synthesize({misplaced[0]}=...). Nothing was "
-            f"charged."
+            f"{misplaced[0]} is an option of synthesize itself: synthesize({misplaced[0]}=...)."
         )
     if reserved := sorted(_RESERVED_ARGUMENTS & set(checked)):
-        raise InvalidInput(f"no method has the option {reserved[0]!r}. Nothing was charged.")
+        raise InvalidInput(f"no method has the option {reserved[0]!r}.")
     return checked
 
 
@@ -176,9 +175,7 @@ class Domain:
                 kind = type(column).__name__
                 raise _require.fail("a column of the domain", kind, "DomainColumn(column=...)")
         if len({column.column for column in self.columns}) < len(self.columns):
-            raise InvalidInput(
-                f"a column is named twice: {[c.column for c in self.columns]}. Nothing was read."
-            )
+            raise InvalidInput(f"a column is named twice: {[c.column for c in self.columns]}.")
 
     @classmethod
     def of(
@@ -204,13 +201,13 @@ class Domain:
         for name in [*bins, *missing]:
             if name not in names:
                 raise InvalidInput(
-                    f"bins or missing names {name!r}, which is no column of the copy."
-                    f"{_require.did_you_mean(name, names)} Nothing was charged."
+                    f"bins or missing names {name!r}, which is no column of the "
+                    f"copy.{_require.did_you_mean(name, names)}"
                 )
         if not names:
             raise InvalidInput(
-                "no column has declared values or bounds, so there is nothing to copy. Nothing was charged. "
-                "Declare categories, bounds or dates in the schema."
+                "no column has declared values or bounds, so there is nothing to copy. Declare categories, "
+                "bounds or dates in the schema."
             )
         domain = cls(
             columns=tuple(_build_column(public, name, bins.get(name), missing.get(name)) for name in names)
@@ -230,7 +227,7 @@ class Domain:
             if coding.size > MAX_CODES:
                 raise InvalidInput(
                     f"column {coding.column!r} would have {coding.size:,} codes, more than {MAX_CODES:,}. "
-                    f"Nothing was charged. Give it fewer bins, or leave it out."
+                    "Give it fewer bins, or leave it out."
                 )
         return codings
 
@@ -261,21 +258,18 @@ def _build_column(public: Public, name: str, bins: Any, missing: bool | None) ->
     if name == public.unit.column:
         raise InvalidInput(
             f"column {name!r} names the unit that a row belongs to, and the rows of a copy belong to nobody. "
-            f"Nothing was charged. Leave it out."
+            "Leave it out."
         )
     if isinstance(fact, Text):
         raise InvalidInput(
-            f"column {name!r} is text whose values are not public. Nothing was charged. Declare its "
-            f"categories, or leave it out."
+            f"column {name!r} is text whose values are not public. Declare its categories, or leave it out."
         )
     nullable = bool(getattr(fact, "nullable", True)) if missing is None else missing
     _require.flag(missing=nullable)
     if isinstance(fact, Bounds | Dates):
         return DomainColumn(column=name, edges=_bin_edges(name, fact, bins), missing=nullable)
     if bins is not None:
-        raise InvalidInput(
-            f"column {name!r} has declared values, not bounds: it takes no bins. Nothing was charged."
-        )
+        raise InvalidInput(f"column {name!r} has declared values, not bounds: it takes no bins.")
     return DomainColumn(column=name, missing=nullable)
 
 
@@ -296,8 +290,8 @@ def _bin_edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
     count = DEFAULT_BINS if bins is None else int(bins)
     if count > MAX_CODES:
         raise InvalidInput(
-            f"column {name!r} would have {count:,} bins, more than {MAX_CODES:,}. Nothing was charged. Give "
-            f"it fewer bins, or leave it out."
+            f"column {name!r} would have {count:,} bins, more than {MAX_CODES:,}. Give it fewer bins, or "
+            "leave it out."
         )
     if integral and high - low + 1 <= count:
         return tuple(range(int(low), int(high) + 2))
@@ -400,7 +394,7 @@ def _build_coding(public: Public, column: DomainColumn) -> Coding:
     if binned != bool(column.edges) or isinstance(fact, Text):
         raise InvalidInput(
             f"column {column.column!r} is declared as {type(fact).__name__}, which does not suit its column "
-            f"of the domain. Nothing was charged. Build the domain with Domain.of(public, ...)."
+            "of the domain. Build the domain with Domain.of(public, ...)."
         )
     if isinstance(fact, Bounds | Dates):
         _require_overlap(column.column, fact, column.edges, column.edges)

@@ -175,8 +175,8 @@ def code_of(column: Any, coding: Coding, id_kind: str) -> Any:
         return exp.Case(ifs=[exp.If(this=c, true=_integer(i)) for c, i in cases], default=null_code)
     if isinstance(fact, Text):
         raise Unsupported(
-            f"column {coding.column!r} is text, whose possible values are not public. Nothing was read. "
-            f"Declare its categories, or leave it out."
+            f"column {coding.column!r} is text, whose possible values are not public. Declare its "
+            "categories, or leave it out."
         )
     number = _days(column, fact, kind) if isinstance(fact, Dates) else _number(column, fact, kind)
     is_null = exp.Is(this=number, expression=exp.Null())

@@ -125,8 +125,8 @@ def no_match(first: tuple[str, str, str], second: tuple[str, str, str]) -> Inval
     would notice. Each column is its table, its name, and its kind of `ID_KINDS`."""
     sides = [f"column {name!r} of {table!r} holds {ID_KINDS[kind]}" for table, name, kind in (first, second)]
     return InvalidInput(
-        f"{sides[0]}, and {sides[1]}: compared as ids, their rows would not match. Nothing was read or "
-        f"charged. Store both columns with one type; for ids, whole numbers or text."
+        f"{sides[0]}, and {sides[1]}: compared as ids, their rows would not match. Store both columns with "
+        "one type; for ids, whole numbers or text."
     )
 
 
@@ -249,9 +249,8 @@ def _refusal(table: str, name: str, kind: str, why: str) -> InvalidInput:
     """Return the error for a column whose values a query could not use."""
     way = _WAY_OUT.get(kind, "Declare what it is, or convert it.")
     return InvalidInput(
-        f"column {name!r} of {table!r} holds {_WORDS[kind]}, {why}. Nothing was opened or charged. "
-        f"{way} A column that nobody asks "
-        f"about need not be declared."
+        f"column {name!r} of {table!r} holds {_WORDS[kind]}, {why}. {way} A column that nobody asks about "
+        "need not be declared."
     )
 
 
@@ -333,9 +332,8 @@ def check_names(table: str, names: Iterable[str]) -> None:
         # Compared with None, not with `name`: two columns may have exactly the same name.
         if (other := by_lower.get(name.lower())) is not None:
             raise InvalidInput(
-                f"two columns of {table!r} are called {other!r} and {name!r}: queries could not tell "
-                f"them apart. Nothing was opened. "
-                f"Rename or drop one."
+                f"two columns of {table!r} are called {other!r} and {name!r}: queries could not tell them "
+                "apart. Rename or drop one."
             )
         by_lower[name.lower()] = name
 
@@ -515,9 +513,8 @@ def to_arrow(name: str, column: Any) -> pa.Array | pa.ChunkedArray:
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         # The text of Arrow's error would quote a value.
         raise InvalidInput(
-            f"column {name!r} does not hold values of one kind (numbers, text, dates, true or "
-            f"false). Nothing was opened. Convert it "
-            f"to one kind, or drop it."
+            f"column {name!r} does not hold values of one kind (numbers, text, dates, true or false). "
+            "Convert it to one kind, or drop it."
         ) from None
 
 

@@ -207,9 +207,7 @@ def _is_complete(node: exp.Expr) -> bool:
 
 def _unwritten_error(dialect: str, what: str) -> Unwritten:
     """Return the error for a node (`what`, in words) that a dialect has no writer for."""
-    return Unwritten(
-        f"{what} cannot be written for {dialect}: it is not in the closed set. Nothing was read or charged."
-    )
+    return Unwritten(f"{what} cannot be written for {dialect}: it is not in the closed set.")
 
 
 @dataclass(frozen=True)
@@ -248,6 +246,6 @@ class Dialect:
         if not is_text(written):
             raise Unsupported(
                 "a declared category, or a text in the query, holds a character that is no text (NUL, or "
-                "half of a pair of surrogates). Nothing was read or charged. Declare the others."
+                "half of a pair of surrogates). Declare the others."
             )
         return written

@@ -259,7 +259,7 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
         except csv.Error:
             raise InvalidInput(
                 f"{path.name!r} has a field that is too long to be looked at, or a quote that is not closed. "
-                f"Nothing was drafted. Leave --look out."
+                "Leave --look out."
             ) from None
     columns = {
         name: [row[i].strip() for row in lines if i < len(row) and row[i].strip()]
@@ -342,8 +342,7 @@ def draft(
     csv = any(suffix in (".csv", ".tsv") for suffix in Path(file).suffixes)
     if looking and not csv:
         raise InvalidInput(
-            f"{Path(file).name!r} has types already: there is nothing to look for. Nothing was "
-            f"drafted. Leave --look out."
+            f"{Path(file).name!r} has types already: there is nothing to look for. Leave --look out."
         )
     if csv and delimiter is None:
         delimiter = delimiter_of(Path(file))

@@ -124,11 +124,11 @@ def format_of(file: Path) -> Format:
     """Return the format that a schema file declares."""
     section = tomllib.loads(file.read_text(encoding="utf-8-sig")).get("format", {})
     if not isinstance(section, dict):
-        raise InvalidInput(f"[format] must be a table, got {type(section).__name__}. Nothing was opened.")
+        raise InvalidInput(f"[format] must be a table, got {type(section).__name__}.")
     if unknown := sorted(set(section) - FIELDS):
         raise InvalidInput(
             f"[format] has no entry {unknown[0]!r}.{_require.did_you_mean(unknown[0], FIELDS)} It may have "
-            f"{', '.join(sorted(FIELDS))}. Nothing was opened."
+            f"{', '.join(sorted(FIELDS))}."
         )
     return Format(**section)
 
@@ -143,10 +143,7 @@ def formatted(data: Any, schema: Path, public: Public) -> Any:
     first = data.paths[0] if is_several else data
     suffixes = Path(first).suffixes if isinstance(first, str | Path) else []
     if not any(suffix in (".csv", ".tsv") for suffix in suffixes):
-        raise InvalidInput(
-            "[format] is about CSV files, and this is none. Nothing was opened. Take it out of the "
-            "schema file."
-        )
+        raise InvalidInput("[format] is about CSV files, and this is none. Take it out of the schema file.")
     for name, fact in public.schema:
         _check_codes(name, fact, format)
     numbers = tuple(name for name, fact in public.schema if isinstance(fact, Bounds))
@@ -173,7 +170,7 @@ def _check_codes(name: str, fact: Fact, format: Format) -> None:
             value = meant[0] if isinstance(fact, Bounds) else f'"{meant[0].date()}"'
             raise InvalidInput(
                 f"column {name!r}: the code {code!r} is written as in the file, and codes are compared after "
-                f"the file is read. Nothing was opened. Write missing = [{value}]."
+                f"the file is read. Write missing = [{value}]."
             )
 
 
@@ -257,7 +254,7 @@ def refuse_empty(data: Any) -> None:
     """Refuse the empty text as the path of data: to the system it is the current folder, which nobody meant.
     To be called before a text becomes a `Path`, in which the two cannot be told apart."""
     if isinstance(data, str) and data == "":
-        raise InvalidInput("the name of the file is empty. Nothing was opened.")
+        raise InvalidInput("the name of the file is empty.")
 
 
 def _walk(folder: Path) -> list[Path]:
@@ -266,7 +263,7 @@ def _walk(folder: Path) -> list[Path]:
 
     def refuse(error: OSError) -> None:
         raise InvalidInput(
-            f"the folder {str(error.filename)!r} cannot be listed: {error.strerror}. Nothing was opened."
+            f"the folder {str(error.filename)!r} cannot be listed: {error.strerror}."
         ) from None
 
     paths = []
@@ -311,20 +308,18 @@ def _check_files(paths: Iterable[Path], what: str, named_by: Any) -> Files:
     """Return the files of a table; refuse any that is not there, is named twice, or is of another kind."""
     files = tuple(paths)
     if not files:
-        raise InvalidInput(f"there is no Parquet or CSV file in {what}. Nothing was opened.")
+        raise InvalidInput(f"there is no Parquet or CSV file in {what}.")
     if gone := [path for path in files if not os.path.isfile(path)]:
-        raise InvalidInput(f"there is no file {str(gone[0])!r}. Nothing was opened.")
+        raise InvalidInput(f"there is no file {str(gone[0])!r}.")
     # Compared by device and inode: symbolic and hard links are the same file.
     stats = [path.stat() for path in files]
     if len({(stat.st_dev, stat.st_ino) for stat in stats}) < len(files):
-        raise InvalidInput(
-            f"a file is named twice in {what}: its rows would count twice. Nothing was opened."
-        )
+        raise InvalidInput(f"a file is named twice in {what}: its rows would count twice.")
     kinds = {kind_of_file(path) for path in files}
     if kinds not in ({"parquet"}, {"csv"}):
         raise InvalidInput(
-            f"the files of {what} are not all Parquet, nor all CSV. Nothing was opened. Give a pattern that "
-            f"means one kind, such as 'visits/*.parquet'."
+            f"the files of {what} are not all Parquet, nor all CSV. Give a pattern that means one kind, such "
+            "as 'visits/*.parquet'."
         )
     return Files(files, named_by)
 
@@ -362,7 +357,7 @@ class _Decompressed(io.RawIOBase):
                 raise
             raise InvalidInput(
                 f"{self._file!r} cannot be decompressed: it was cut off or damaged, or is not compressed as "
-                f"its name says. Nothing was opened or charged. Copy or compress the file again."
+                "its name says. Copy or compress the file again."
             ) from None
         buffer[: len(data)] = data
         return len(data)

@@ -237,9 +237,7 @@ def within(source: Source, column: str, parts: Sequence[Part], *, called: str) -
             raise _require.fail("a part", part, "within 2**53 of zero, so that a double holds it exactly")
     engine = engine_of(source)
     if not isinstance(engine, DuckDB) or isinstance(engine, Within):
-        raise Unsupported(
-            f"{type(engine).__name__} cannot be restricted to a part of its rows. Nothing was read."
-        )
+        raise Unsupported(f"{type(engine).__name__} cannot be restricted to a part of its rows.")
     public = source.public
     if column not in engine.kinds[public.table]:
         raise InvalidInput(

@@ -55,9 +55,7 @@ def load(text: str | Path) -> Public:
         data = tomllib.loads(text)
     # Not only TOMLDecodeError: Python refuses to read an integer of more than 4,300 digits.
     except ValueError as error:
-        raise InvalidInput(
-            f"the schema is not valid TOML: {error}.{_place(text, str(error))} Nothing was opened."
-        ) from None
+        raise InvalidInput(f"the schema is not valid TOML: {error}.{_place(text, str(error))}") from None
     _check_entries("the schema", data, _TOP)
     facts = {key: data[key] for key in ("table", "version", "neighbors", "size") if key in data}
     tables = tuple(_related_table(name, body) for name, body in _section(data, "tables").items())
@@ -71,11 +69,10 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InvalidInput(
-            f"the schema {str(path)!r} cannot be read: {error.strerror}. Nothing was opened. Give the "
-            f"path of a schema file."
+            f"the schema {str(path)!r} cannot be read: {error.strerror}. Give the path of a schema file."
         ) from None
     except UnicodeDecodeError:
-        raise InvalidInput(f"the schema {str(path)!r} is not a text in UTF-8. Nothing was opened.") from None
+        raise InvalidInput(f"the schema {str(path)!r} is not a text in UTF-8.") from None
 
 
 def _place(text: str, message: str) -> str:
@@ -105,9 +102,7 @@ def data_of(file: Path) -> dict[str, Path | Database]:
         if "data" not in body:
             continue
         if not isinstance(body["data"], str):
-            raise InvalidInput(
-                f"[tables.{name}] data must be the name of a file, got {body['data']!r}. Nothing was opened."
-            )
+            raise InvalidInput(f"[tables.{name}] data must be the name of a file, got {body['data']!r}.")
         path, _, table = body["data"].partition("::")
         where = file.parent / path
         if not where.exists():
@@ -162,9 +157,8 @@ def _unit(data: dict[str, Any]) -> Unit:
     # A section without `column` is a draft that is not filled in: limits alone name nobody.
     if not isinstance(unit, dict) or "column" not in unit:
         raise InvalidInput(
-            'the schema does not say whom it protects. Nothing was opened. Write unit = "row" if '
-            "nobody can have two rows, or a "
-            "section [unit] with column = the name of the column that tells people apart."
+            'the schema does not say whom it protects. Write unit = "row" if nobody can have two rows, or '
+            "a section [unit] with column = the name of the column that tells people apart."
         )
     return Unit(**unit)
 
@@ -183,9 +177,7 @@ def _fact(name: str, body: Any) -> Fact:
     """Return what a section declares about a column."""
     kind = body.get("type") if isinstance(body, dict) else None
     if kind not in _FIELDS:
-        raise InvalidInput(
-            f"column {name!r} needs type = one of {', '.join(_FIELDS)}; got {kind!r}. Nothing was opened."
-        )
+        raise InvalidInput(f"column {name!r} needs type = one of {', '.join(_FIELDS)}; got {kind!r}.")
     needed, beside = _FIELDS[kind]
     _check_entries(f"column {name!r}", body, {"type"} | needed | beside)
     if missing := sorted(needed - body.keys()):
@@ -225,21 +217,18 @@ def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
     """Return a section of the file; empty where there is none."""
     section = data.get(name, {})
     if not isinstance(section, dict):
-        raise InvalidInput(
-            f"[{name}] must be a table of names, got {type(section).__name__}. Nothing was opened."
-        )
+        raise InvalidInput(f"[{name}] must be a table of names, got {type(section).__name__}.")
     return section
 
 
 def _check_entries(where: str, body: Any, allowed: set[str]) -> None:
     """Refuse an entry that this section does not have."""
     if not isinstance(body, dict):
-        raise InvalidInput(f"{where} must be a table, got {type(body).__name__}. Nothing was opened.")
+        raise InvalidInput(f"{where} must be a table, got {type(body).__name__}.")
     if unknown := sorted(set(body) - allowed):
         near = _require.did_you_mean(unknown[0], allowed)
         raise InvalidInput(
-            f"{where} has no entry {unknown[0]!r}.{near} It may have {', '.join(sorted(allowed))}. "
-            f"Nothing was opened."
+            f"{where} has no entry {unknown[0]!r}.{near} It may have {', '.join(sorted(allowed))}."
         )
 
 

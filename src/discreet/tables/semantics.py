@@ -520,9 +520,7 @@ def _compute(function: str, values: tuple[Any, ...], arguments: tuple[str, ...])
             sql = f"SELECT {function}(v{placeholders}) AS r FROM listed"
             result = cursor.sql(sql, params=list(arguments)).to_arrow_table()
         except duckdb.Error:
-            raise InvalidInput(
-                f"{function} cannot be computed with {list(arguments)!r}. Nothing was read or charged."
-            ) from None
+            raise InvalidInput(f"{function} cannot be computed with {list(arguments)!r}.") from None
     return tuple(result.column("r").to_pylist())
 
 

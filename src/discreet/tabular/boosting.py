@@ -166,8 +166,8 @@ class AdditiveBoosting(TableLearner):
             raise _require.fail("target", None, "the name of a column")
         if self.delta == 0:
             raise InvalidInput(
-                "boosting adds Gaussian noise thousands of times, which needs a delta above 0. Nothing was "
-                "charged or trained. Give delta=1e-6, or take LogisticRegression, which needs none."
+                "boosting adds Gaussian noise thousands of times, which needs a delta above 0. Give "
+                "delta=1e-6, or take LogisticRegression, which needs none."
             )
         self.classes, self.noises, self.size  # noqa: B018 - price it now, and refuse an undeclared size
 

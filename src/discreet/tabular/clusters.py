@@ -46,7 +46,7 @@ class Clusters:
         object.__setattr__(self, "centers", tuple(tuple(float(v) for v in row) for row in self.centers))
         width = self.design.width(self.public)
         if not self.centers or any(len(row) != width for row in self.centers):
-            raise InvalidInput(f"centers must be rows of {width} coordinates. Nothing was made.")
+            raise InvalidInput(f"centers must be rows of {width} coordinates.")
 
     def distances(self, X: Any) -> Array:
         """Return the distance of each row to each center."""

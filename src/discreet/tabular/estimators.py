@@ -87,7 +87,7 @@ def validate_rows(estimator: Any, X: Any, **options: Any) -> npt.NDArray[np.floa
     except ValueError as error:
         words = _VALUES.sub("", str(error)).rstrip(": .\n")
     # Raised outside of `except`, so that the message with the values is not attached as its context.
-    raise InvalidInput(f"X must be numbers, one row per example. {words}. Nothing was trained.")
+    raise InvalidInput(f"X must be numbers, one row per example. {words}.")
 
 
 class TableEstimator(BaseEstimator):  # type: ignore[misc]
@@ -207,9 +207,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         A label that is not declared counts as the first class.
         """
         if self.classes is None:
-            raise PrivateFact(
-                "which classes occur is private: declare them, classes=[...]. Nothing was trained."
-            )
+            raise PrivateFact("which classes occur is private: declare them, classes=[...].")
         labels = sorted_classes(self.classes)
         numbers_by_label = {value: i for i, value in enumerate(labels)}
         numbers = [numbers_by_label.get(value, 0) for value in column_of(y, X).tolist()]
@@ -428,8 +426,8 @@ def _refuse_repetition() -> None:
         name = str(frame.f_globals.get("__name__", ""))
         if name.startswith(_REPEATING):
             raise InvalidInput(
-                f"{name} fits many times, and nobody adds up what each fit costs. Nothing was trained. Tune "
-                f"with PrivateSearch, or fit through a session, people.fit(...), which charges every fit."
+                f"{name} fits many times, and nobody adds up what each fit costs. Tune with PrivateSearch, "
+                "or fit through a session, people.fit(...), which charges every fit."
             )
         frame = frame.f_back
 
@@ -445,9 +443,7 @@ def sorted_classes(classes: Any) -> list[Any]:
             "classes", classes, "a list of values of one kind, such as [0, 1] or ['no', 'yes']"
         ) from None
     if len(labels) < 2 or not are_distinct:
-        raise InvalidInput(
-            f"at least two classes must be declared, each once, got {labels}. Nothing was trained."
-        )
+        raise InvalidInput(f"at least two classes must be declared, each once, got {labels}.")
     return labels
 
 
@@ -458,7 +454,7 @@ def column_of(y: Any, X: Any) -> npt.NDArray[Any]:
     y = np.asarray(y)
     y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
     if y.ndim != 1 or (hasattr(X, "shape") and len(X.shape) == 2 and X.shape[0] != len(y)):
-        raise InvalidInput("y must have one entry for each row of X. Nothing was trained.")
+        raise InvalidInput("y must have one entry for each row of X.")
     return np.asarray(y)
 
 
@@ -470,15 +466,15 @@ def numbers_of(y: Any, X: Any) -> npt.NDArray[np.float64]:
         if isinstance(error, InvalidInput):
             raise
     # outside of `except`, as in `validate_rows`
-    raise InvalidInput("y must be numbers. Nothing was trained.")
+    raise InvalidInput("y must be numbers.")
 
 
 def _require_declared(n: Any) -> None:
     """Refuse a number of rows that is not declared."""
     if n is None:
         raise PrivateFact(
-            "the number of rows is private and never read off the data: declare it, n=..., or buy a "
-            "noisy count. Nothing was trained."
+            "the number of rows is private and never read off the data: declare it, n=..., or buy a noisy "
+            "count."
         )
     _require.integer(n=n, at_least=1)
 
@@ -493,7 +489,7 @@ def require_bounds(estimator: Any) -> None:
             raise PrivateFact(
                 f"the bounds of {what} are private and never read off the data: declare them, {names[0]}=0, "
                 f"{names[1]}=100 (any value outside is clipped), or fit through a session, whose schema has "
-                f"them and whose PrivatePipeline buys tighter ones. Nothing was trained."
+                "them and whose PrivatePipeline buys tighter ones."
             )
 
 

@@ -67,7 +67,7 @@ class TableLearner(ABC):
         if self.design.intercept or self.design.clip != "never":
             raise InvalidInput(
                 f"{type(self).__name__} needs rows without an intercept that are not scaled down. Give "
-                f'Design(..., intercept=False, clip="never"). Nothing was charged or trained.'
+                'Design(..., intercept=False, clip="never").'
             )
         if self.rows is not None:
             _require.integer(rows=self.rows, at_least=1)
@@ -233,7 +233,7 @@ class QuantileBounds:
         if not 0 < self.low < self.high < 1:
             raise InvalidInput(
                 f"0 < low < high < 1 is needed, got {float(self.low):g} and {float(self.high):g} (rounded to "
-                f"fractions with denominators up to 1000). Nothing was charged."
+                "fractions with denominators up to 1000)."
             )
         self._quantile_mechanisms()
 
@@ -317,9 +317,7 @@ class Piped:
             raise _require.fail("learner", type(self.learner).__name__, "a learner of a table, not a search")
         for mechanism in (*self.steps, self.learner):
             if mechanism.public != self.public:
-                raise InvalidInput(
-                    "all steps and the learner must be priced for the same table. Nothing was charged."
-                )
+                raise InvalidInput("all steps and the learner must be priced for the same table.")
 
     @property
     def design(self) -> Any:

@@ -45,9 +45,7 @@ class LinearModel:
         models = number_of_models(self.classes)
         width = self.design.width(self.public)
         if len(self.weights) != models or any(len(row) != width for row in self.weights):
-            raise InvalidInput(
-                f"a linear model of these columns has {models} x {width} weights. Nothing was made."
-            )
+            raise InvalidInput(f"a linear model of these columns has {models} x {width} weights.")
 
     def scores(self, X: Any) -> Array:
         """Return one score per row, or with more than two classes one per class."""
@@ -133,7 +131,7 @@ def target_classes(public: Public, target: str, classifies: bool) -> tuple[Any, 
         return tuple(classes_of(public, target))
     if not isinstance(public.fact(target), Bounds):
         raise InvalidInput(
-            f"a regression needs a target with declared bounds, and {target!r} has none. Nothing was charged "
-            "or trained. Declare Bounds for it, or use a classifier."
+            f"a regression needs a target with declared bounds, and {target!r} has none. Declare Bounds for "
+            "it, or use a classifier."
         )
     return ()

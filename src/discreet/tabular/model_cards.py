@@ -85,7 +85,7 @@ def load(path: str | Path) -> LoadedModel:
         text = Path(path).read_text(encoding="utf-8")
     # ValueError: bytes that are no UTF-8, or a NUL in the path
     except (OSError, ValueError):
-        raise InvalidInput(f"the model {path} cannot be read. Nothing was loaded.") from None
+        raise InvalidInput(f"the model {path} cannot be read.") from None
     return loads(text, str(path))
 
 
@@ -101,9 +101,7 @@ def loads(text: str, path: str = "this text") -> LoadedModel:
         _try_out(model)
     # Exception: in a file that was changed, anything may be of another type or length than the model expects.
     except Exception:
-        raise InvalidInput(
-            f"{path} is not a model file of discreet, or was changed. Nothing was loaded."
-        ) from None
+        raise InvalidInput(f"{path} is not a model file of discreet, or was changed.") from None
     return LoadedModel(model, event, facts["notes"])
 
 

@@ -59,11 +59,11 @@ class NaiveBayesModel:
         for name, width in widths.items():
             rows = getattr(self, name)
             if len(rows) != len(self.classes) or any(len(row) != width for row in rows):
-                raise InvalidInput(f"{name} must be {len(self.classes)} x {width} numbers. Nothing was made.")
+                raise InvalidInput(f"{name} must be {len(self.classes)} x {width} numbers.")
         if len(self.priors) != len(self.classes) or not all(
             p > 0 for row in (self.priors, *self.variances, *self.chances) for p in row
         ):
-            raise InvalidInput("probabilities and variances must be positive. Nothing was made.")
+            raise InvalidInput("probabilities and variances must be positive.")
 
     def scores(self, X: Any) -> Array:
         """Return the logarithm of the joint density of each row and each class, up to a constant."""

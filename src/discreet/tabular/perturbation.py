@@ -202,8 +202,8 @@ class ObjectivePerturbation(LinearERM):
             )
             raise InvalidInput(
                 f"regularization = {self.regularization!r} is too small for epsilon = {self.epsilon!r}: the "
-                f"determinant alone costs {self.facts.log_determinant(self.strength):.3g} per model. Nothing "
-                f"was charged or trained. Take more than {smallest_strength:.4g}."
+                f"determinant alone costs {self.facts.log_determinant(self.strength):.3g} per model. Take "
+                f"more than {smallest_strength:.4g}."
             )
         self.output_noise  # noqa: B018 - price it now
 
@@ -531,9 +531,8 @@ class GradientPerturbation(LinearERM):
         _require.integer(steps=self.steps, at_least=2)
         if self.delta == 0:
             raise InvalidInput(
-                "gradient perturbation adds Gaussian noise, which needs a delta above 0. Nothing was "
-                "charged or trained. "
-                'Give delta=1e-6, or take method="objective", which needs none.'
+                "gradient perturbation adds Gaussian noise, which needs a delta above 0. Give delta=1e-6, or "
+                'take method="objective", which needs none.'
             )
         self.noise  # noqa: B018 - price it now
 

@@ -105,12 +105,10 @@ class PrivatePipeline(TableEstimator):
                 raise _require.fail("columns", missing[0], f"numbers among the features: {columns}")
             columns = chosen
         if not columns:
-            raise InvalidInput("no feature is a number: there is nothing to scale. Nothing was charged.")
+            raise InvalidInput("no feature is a number: there is nothing to scale.")
         if self.scale:
             if not delta > 0:
-                raise InvalidInput(
-                    "scale=True adds Gaussian noise, which needs a delta. Nothing was charged. Take clip=."
-                )
+                raise InvalidInput("scale=True adds Gaussian noise, which needs a delta. Take clip=.")
             return PrivateScaler.for_privacy(public=public, columns=columns, epsilon=epsilon, delta=delta)
         low, high = _pair(clip=self.clip)
         return QuantileBounds(public=public, columns=tuple(columns), epsilon=epsilon, low=low, high=high)
@@ -118,8 +116,7 @@ class PrivatePipeline(TableEstimator):
     def fit(self, X: Any, y: Any) -> PrivatePipeline:
         """Refuse arrays: a pipeline reads a schema's columns by name, and is charged by a session."""
         raise InvalidInput(
-            "a pipeline is fitted through a session, people.fit(PrivatePipeline(...), target=...). Nothing "
-            "was trained."
+            "a pipeline is fitted through a session, people.fit(PrivatePipeline(...), target=...)."
         )
 
     def adopt(self, release: Release, mechanism: Any) -> Any:

@@ -66,13 +66,9 @@ class Design:
         _require.flag(intercept=self.intercept)
         _require.one_of(CLIPS, clip=self.clip)
         if len(set(self.features)) < len(self.features):
-            raise InvalidInput(
-                f"a feature is named twice: {list(self.features)}. Nothing was charged or trained."
-            )
+            raise InvalidInput(f"a feature is named twice: {list(self.features)}.")
         if self.target in self.features:
-            raise InvalidInput(
-                f"the target {self.target!r} cannot be a feature, too. Nothing was charged or trained."
-            )
+            raise InvalidInput(f"the target {self.target!r} cannot be a feature, too.")
 
     def check(self, public: Public) -> None:
         """Refuse features without declared Bounds, Categories or Boolean, and the unit's column as a
@@ -80,14 +76,10 @@ class Design:
         for name in self.features:
             if not isinstance(public.fact(name), Bounds | Categories | Boolean):
                 raise InvalidInput(
-                    f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it. "
-                    f"Nothing was charged or trained."
+                    f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it."
                 )
         if public.unit.column in self.features:
-            raise InvalidInput(
-                f"{public.unit.column!r} identifies people and cannot be a feature. Nothing was "
-                f"charged or trained."
-            )
+            raise InvalidInput(f"{public.unit.column!r} identifies people and cannot be a feature.")
 
     def names(self, public: Public) -> tuple[str, ...]:
         """Return the name of each coordinate."""
@@ -204,7 +196,7 @@ class Design:
             )
         columns = {name: _as_arrow(columns_by_name[name], name) for name in self.features}
         if len({len(column) for column in columns.values()}) > 1:
-            raise InvalidInput("the columns of these rows have different lengths. Nothing was predicted.")
+            raise InvalidInput("the columns of these rows have different lengths.")
         # as a table with the declared schema, so that values are converted as those of the training table
         facts = tuple((name, public.fact(name)) for name in self.features)
         source = Memory(pa.table(columns), Public(schema=facts, table=public.table))
@@ -241,7 +233,7 @@ def _as_arrow(values: Any, name: str) -> Any:
     try:
         return pa.array(values, from_pandas=True)
     except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
-        raise InvalidInput(f"column {name!r} of these rows: {error}. Nothing was predicted.") from None
+        raise InvalidInput(f"column {name!r} of these rows: {error}.") from None
 
 
 def one_row_each(owners: Sequence[pa.Array], entropy: Entropy) -> npt.NDArray[np.int64]:
@@ -278,14 +270,12 @@ def classes_of(public: Public, target: str) -> list[Any]:
     fact = public.fact(target)
     if not isinstance(fact, Categories | Boolean):
         raise InvalidInput(
-            f"a classifier needs a target with declared categories, and {target!r} has none. Nothing was "
-            "charged or trained. Declare Categories or Boolean for it, or use a regression."
+            f"a classifier needs a target with declared categories, and {target!r} has none. Declare "
+            "Categories or Boolean for it, or use a regression."
         )
     values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
     if len(values) < 2:
-        raise InvalidInput(
-            f"at least two classes must be declared for {target!r}. Nothing was charged or trained."
-        )
+        raise InvalidInput(f"at least two classes must be declared for {target!r}.")
     return values
 
 
@@ -303,7 +293,7 @@ def features_of(public: Public, target: str | None, features: Sequence[str] | No
     if not names:
         raise InvalidInput(
             "there is no feature: no column besides target and unit has declared Bounds, Categories or "
-            "Boolean. Nothing was charged or trained."
+            "Boolean."
         )
     return names
 

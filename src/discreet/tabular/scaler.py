@@ -66,7 +66,7 @@ class Scaling:
             if len(getattr(self, name)) != len(self.columns):
                 raise _require.fail(name, getattr(self, name), "one for each column")
         if len(set(self.columns)) < len(self.columns):
-            raise InvalidInput(f"a column is named twice: {list(self.columns)}. Nothing was computed.")
+            raise InvalidInput(f"a column is named twice: {list(self.columns)}.")
         for mean, deviation, low, high in zip(
             self.means, self.deviations, self.lower, self.upper, strict=True
         ):
@@ -76,7 +76,7 @@ class Scaling:
     def column(self, name: str, values: Array) -> Array:
         """Return the values of one column, standardized."""
         if name not in self.columns:
-            raise InvalidInput(f"{name!r} is none of the columns {list(self.columns)}. Nothing was computed.")
+            raise InvalidInput(f"{name!r} is none of the columns {list(self.columns)}.")
         i = self.columns.index(name)
         clipped = np.clip(_floats(values), self.lower[i], self.upper[i])
         return np.asarray(np.nan_to_num((clipped - self.means[i]) / self.deviations[i]))
@@ -88,7 +88,7 @@ class Scaling:
             try:
                 columns = {name: X[name] for name in self.columns}
             except KeyError as error:
-                raise InvalidInput(f"the column {error} is missing. Nothing was computed.") from None
+                raise InvalidInput(f"the column {error} is missing.") from None
             return np.stack([self.column(name, values) for name, values in columns.items()], axis=1)
         array = _floats(X)
         if array.ndim != 2 or array.shape[1] != len(self.columns):
@@ -108,7 +108,7 @@ def _floats(values: Any) -> Array:
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError):
-        raise InvalidInput("the values to scale are not all numbers. Nothing was computed.") from None
+        raise InvalidInput("the values to scale are not all numbers.") from None
 
 
 @described("learning.PrivateScaler")
@@ -143,7 +143,7 @@ class PrivateScaler:
         if self.cells > 1 << 28:
             raise _require.fail("cells", self.cells, "at most 2**28")
         if len(set(map(str, self.columns))) < len(self.columns):
-            raise InvalidInput(f"a column is named twice: {list(self.columns)}. Nothing was read.")
+            raise InvalidInput(f"a column is named twice: {list(self.columns)}.")
         for name in self.columns:
             # Raises where the column is not declared, or has no bounds.
             self.public.bounds(name)

@@ -108,14 +108,13 @@ class PrivateSearch(TableEstimator):
         lists = [_require.listed(**{str(name): values}) for name, values in self.space.items()]
         if unknown := [name for name in self.space if name not in self.estimator.get_params()]:
             raise InvalidInput(
-                f"{type(self.estimator).__name__} has no parameter {unknown[0]!r} that space could vary."
-                f"{_require.did_you_mean(str(unknown[0]), list(self.estimator.get_params()))} Nothing was "
-                f"charged."
+                f"{type(self.estimator).__name__} has no parameter {unknown[0]!r} that space could "
+                f"vary.{_require.did_you_mean(str(unknown[0]), list(self.estimator.get_params()))}"
             )
         if (combinations := math.prod(map(len, lists))) > _MAX_CANDIDATES:
             raise InvalidInput(
-                f"space has {combinations:,} combinations, more than {_MAX_CANDIDATES:,}. Nothing was "
-                f"charged. A search tries few of them: give shorter lists."
+                f"space has {combinations:,} combinations, more than {_MAX_CANDIDATES:,}. A search tries few "
+                "of them: give shorter lists."
             )
         settings = [dict(zip(self.space, values, strict=True)) for values in itertools.product(*lists)]
         if not settings or any(
@@ -123,7 +122,7 @@ class PrivateSearch(TableEstimator):
         ):
             raise InvalidInput(
                 f"space = {dict(self.space)!r} is empty, or varies the price or public facts, which a search "
-                f"must not do. Nothing was charged."
+                "must not do."
             )
         return settings
 
@@ -162,7 +161,7 @@ class PrivateSearch(TableEstimator):
         if isinstance(trials, PoissonTrials):
             raise InvalidInput(
                 'law = "poisson" needs a delta, and candidates with Gaussian noise (method="output" or '
-                '"gradient", GaussianNB, boosting). Nothing was charged. Take law="logarithmic".'
+                '"gradient", GaussianNB, boosting). Take law="logarithmic".'
             )
         run_epsilon = self.epsilon / float(2 + trials.shape) * (1 - 1e-12)
         return self._trials(
@@ -222,10 +221,7 @@ class PrivateSearch(TableEstimator):
         if hasattr(base, "target_lower"):
             self._fit_arrays(X, numbers_of(y, X), Bounds(base.target_lower, base.target_upper))
         elif classes is None:
-            raise PrivateFact(
-                "which classes occur is private: declare them at the estimator, classes=[...]. "
-                "Nothing was trained."
-            )
+            raise PrivateFact("which classes occur is private: declare them at the estimator, classes=[...].")
         else:
             # classes are numbered in sorted order, as in `Classifier.fit`
             labels = sorted_classes(classes)

@@ -70,7 +70,7 @@ class Moments:
         differs from the true one by at most the spectral norm of the noise (Weyl).
         """
         if self.design.target is None:
-            raise InvalidInput("these moments have no target: measure them with one. Nothing was fitted.")
+            raise InvalidInput("these moments have no target: measure them with one.")
         matrix = self.matrix
         gram, cross = matrix[:-1, :-1], matrix[:-1, -1]
         if penalty is None:
@@ -92,7 +92,7 @@ class Moments:
         if self.design.target is not None or not self.design.intercept:
             raise InvalidInput(
                 "means, covariances and principal components need moments with an intercept and without a "
-                "target. Nothing was computed."
+                "target."
             )
         return self.matrix
 

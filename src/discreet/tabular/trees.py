@@ -105,7 +105,7 @@ class TreeModel:
         count = len(self.splits) + 1
         is_full = count & (count - 1) == 0 and len(self.leaves) == count
         if not is_full or any(len(row) != len(self.classes) for row in self.leaves):
-            raise InvalidInput("a tree has 2^depth - 1 splits and a leaf for each path. Nothing was made.")
+            raise InvalidInput("a tree has 2^depth - 1 splits and a leaf for each path.")
         check_splits(self.splits, self.design, self.public, self.parts)
 
     def _leaf(self, x: Any) -> npt.NDArray[np.int64]:
@@ -134,7 +134,7 @@ def check_splits(splits: Any, design: Design, public: Public, parts: int) -> Non
     """Refuse splits (feature, bin) of features or bins that a design does not have."""
     counts = bin_counts(design, public, parts)
     if any(not (0 <= feature < len(counts) and 0 <= code < counts[feature]) for feature, code in splits):
-        raise InvalidInput("a split names a feature or a bin that the tree does not have. Nothing was made.")
+        raise InvalidInput("a split names a feature or a bin that the tree does not have.")
 
 
 def leaf_of(x: Any, design: Design, public: Public, parts: int, splits: Any) -> npt.NDArray[np.int64]:
@@ -188,9 +188,7 @@ class GreedyTree(TableLearner):
         _require.integer(depth=self.depth, at_least=1)
         _require.integer(parts=self.parts, at_least=2)
         if self.depth > 12 or self.parts > 1024:
-            raise InvalidInput(
-                f"depth = {self.depth}, parts = {self.parts}: at most 12 and 1024. Nothing was charged."
-            )
+            raise InvalidInput(f"depth = {self.depth}, parts = {self.parts}: at most 12 and 1024.")
         self.noise  # noqa: B018 - price it now
 
     @property
@@ -372,7 +370,7 @@ class RegressionTreeModel:
         _require.integer(parts=self.parts, at_least=2)
         count = len(self.splits) + 1
         if count & (count - 1) or len(self.leaves) != count:
-            raise InvalidInput("a tree has 2^depth - 1 splits and a leaf for each path. Nothing was made.")
+            raise InvalidInput("a tree has 2^depth - 1 splits and a leaf for each path.")
         check_splits(self.splits, self.design, self.public, self.parts)
 
     @property

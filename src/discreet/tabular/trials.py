@@ -364,12 +364,10 @@ class RandomTrials(RepeatedTrials):
 
     def _check(self) -> None:
         if (self.score_epsilon is None) == (self.score_rho is None):
-            raise InvalidInput("give score_epsilon, or score_rho with a delta. Nothing was charged.")
+            raise InvalidInput("give score_epsilon, or score_rho with a delta.")
         _require.positive(score=self.score_epsilon if self.score_rho is None else self.score_rho)
         if self.score_rho is None and isinstance(self.trials, PoissonTrials):
-            raise InvalidInput(
-                "Poisson trials have no pure price: give score_rho, and a delta. Nothing was charged."
-            )
+            raise InvalidInput("Poisson trials have no pure price: give score_rho, and a delta.")
         for candidate in self.candidates:
             if not isinstance(candidate, LinearERM | TableLearner):
                 raise _require.fail("candidates", type(candidate).__name__, "learners of a table")
@@ -377,8 +375,7 @@ class RandomTrials(RepeatedTrials):
                 raise _require.fail("candidates", type(candidate).__name__, "learners that predict a target")
             if candidate.public != self.public or candidate.design != self.candidates[0].design:
                 raise InvalidInput(
-                    "all candidates must be priced for the same table and read the same columns. "
-                    "Nothing was charged."
+                    "all candidates must be priced for the same table and read the same columns."
                 )
         self.run_event  # noqa: B018 - price it now
 

@@ -27,7 +27,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
 from ..._errors import BudgetExceeded, DiscreetError, InvalidInput, MissingExtra, ReleaseFailed
-from ..._require import did_you_mean
+from ..._require import did_you_mean, door
 from ..._text import visible
 
 # Command name: its module in this package, the function or Typer group in it, and its help line. The help
@@ -209,7 +209,7 @@ def _improve_option_errors(command: Any) -> None:
                 # The parser took it for an option.
                 raise InvalidInput(
                     f"{negative[0]!r} is below 0, and nothing here is: a price is zero or above, such as "
-                    f"1.0. Nothing was charged or run. See --help."
+                    "1.0. See --help."
                 ) from None
             if candidates := getattr(error, "possibilities", None):
                 error.possibilities = get_close_matches(  # type: ignore[attr-defined]
@@ -305,7 +305,7 @@ def _run_without_words() -> None:
         # The base class of the parser's errors, by its method: typer does not export the class.
         if (message := getattr(error, "format_message", None)) is None:
             raise
-        raise InvalidInput(f"{message().rstrip('.')}. Nothing was charged or run. See --help.") from None
+        raise InvalidInput(f"{message().rstrip('.')}. See --help.") from None
     # the code of typer.Exit; None where the command returned
     sys.exit(code or 0)
 
@@ -374,7 +374,8 @@ def main() -> None:
         else default_format(message, category, *where)
     )
     try:
-        _run()
+        with door():
+            _run()
     except DiscreetError as error:
         code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 2)
         message = in_shell_words(str(error))

@@ -65,7 +65,7 @@ def audit(
     if isinstance(function, Mechanism):
         data, neighbor_data = _table(function, data, "--on"), _table(function, neighbor_data, "--neighbor")
     elif epsilon is None:
-        raise InvalidInput("say what is claimed: --epsilon 1. Nothing was run.")
+        raise InvalidInput("say what is claimed: --epsilon 1.")
     forms.check(html, force=force)
     with _bar(runs) as progress:
         report = auditing.audit(
@@ -108,7 +108,7 @@ def _function(target: str) -> Callable[[Any], Any]:
     """Import the function, or the mechanism, that a target names."""
     module, _, name = target.partition(":")
     if not module or not name:
-        raise InvalidInput(f"give module:function, got {target!r}. Nothing was run.")
+        raise InvalidInput(f"give module:function, got {target!r}.")
     if os.getcwd() not in sys.path:
         # A module in the current folder can be named, as with `python -m`.
         sys.path.insert(0, os.getcwd())
@@ -118,11 +118,9 @@ def _function(target: str) -> Callable[[Any], Any]:
             value = getattr(value, attribute)
     except Exception as problem:
         # Importing runs code of another author, which may raise anything.
-        raise InvalidInput(
-            f"{target!r} cannot be loaded: {type(problem).__name__}: {problem}. Nothing was run."
-        ) from None
+        raise InvalidInput(f"{target!r} cannot be loaded: {type(problem).__name__}: {problem}.") from None
     if not callable(value):
-        raise InvalidInput(f"{target!r} is not a function. Nothing was run.")
+        raise InvalidInput(f"{target!r} is not a function.")
     return value  # type: ignore[no-any-return]
 
 
@@ -130,8 +128,7 @@ def _table(mechanism: Any, columns: Any, option: str) -> Any:
     """Return a table with these columns and the public facts (schema, unit) of the mechanism."""
     if not isinstance(columns, dict):
         raise InvalidInput(
-            f'a mechanism runs on a table: give {option} by its columns, such as \'{{"age": [31, '
-            f"45]}}'. Nothing was run."
+            f"a mechanism runs on a table: give {option} by its columns, such as '{{\"age\": [31, 45]}}'."
         )
     from ...tables import Memory
 
@@ -143,4 +140,4 @@ def _data(text: str, option: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
-        raise InvalidInput(f"{option} must be JSON: {problem}. Nothing was run.") from None
+        raise InvalidInput(f"{option} must be JSON: {problem}.") from None

@@ -37,10 +37,7 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
             f"discreet init {shlex.quote(data)}"
         )
     if ledger is not None and not ledger.exists():
-        raise InvalidInput(
-            f"there is no ledger {str(ledger)!r} to record the look in. Nothing was looked at. "
-            f"Correct --ledger."
-        )
+        raise InvalidInput(f"there is no ledger {str(ledger)!r} to record the look in. Correct --ledger.")
     public = tables.load(schema_path)
     engine = tables.connect(
         formatted(data_of(data), schema_path, public),

@@ -102,7 +102,7 @@ def randomize(
     forms.check(out, force=force, data=[values])
     lines = (sys.stdin.read() if str(values) == "-" else _text(values)).splitlines()
     if not lines:
-        raise InvalidInput("there are no values. Nothing was drawn.")
+        raise InvalidInput("there are no values.")
     randomizer, labels = _randomizer(epsilon, categories, between, bits, len(lines))
     reports = randomizer.respond(_encode_values(lines, labels), entropy=Entropy())
     text = (
@@ -253,13 +253,11 @@ def _randomizer(
     from ... import local
 
     if (categories is None) == (between is None):
-        raise InvalidInput("give either --categories red,green,blue or --between 0,120. Nothing was drawn.")
+        raise InvalidInput("give either --categories red,green,blue or --between 0,120.")
     if between is not None:
         bounds = between.split(",")
         if len(bounds) != 2:
-            raise InvalidInput(
-                f"--between takes two bounds, such as 0,120; got {between!r}. Nothing was drawn."
-            )
+            raise InvalidInput(f"--between takes two bounds, such as 0,120; got {between!r}.")
         return local.HybridMean(
             epsilon=_number(epsilon),
             low=_number(bounds[0], "--between"),
@@ -267,9 +265,7 @@ def _randomizer(
         ), None
     labels = [label.strip() for label in str(categories).split(",")]
     if len(set(labels)) < len(labels) or "" in labels:
-        raise InvalidInput(
-            "the categories must differ from each other, and none may be empty. Nothing was drawn."
-        )
+        raise InvalidInput("the categories must differ from each other, and none may be empty.")
     return local.best(epsilon=_number(epsilon), domain=len(labels), people=people, bits=bits), labels
 
 
@@ -284,13 +280,12 @@ def _encode_values(lines: list[str], labels: list[str] | None) -> Any:
         try:
             return np.array([float(line) for line in lines])
         except ValueError:
-            raise InvalidInput("some lines are no numbers. Nothing was drawn. Correct the file.") from None
+            raise InvalidInput("some lines are no numbers. Correct the file.") from None
     index_of = {label: i for i, label in enumerate(labels)}
     codes = [index_of.get(line.strip(), -1) for line in lines]
     if -1 in codes:
         raise InvalidInput(
-            "some lines are none of the categories. Nothing was drawn. Add a category such as other, "
-            "or correct the file."
+            "some lines are none of the categories. Add a category such as other, or correct the file."
         )
     return np.array(codes)
 
@@ -303,7 +298,7 @@ def _mean(value: Any, path: Path) -> float:
     except TypeError:
         raise InvalidInput(
             f"the randomizer in the first line of {str(path)!r} has no categories, and its estimate is not "
-            f"one number. Nothing was estimated. This command estimates a mean, or the shares of categories."
+            "one number. This command estimates a mean, or the shares of categories."
         ) from None
 
 
@@ -343,6 +338,4 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(
-            f"{str(path)!r} cannot be read: {type(problem).__name__}. Nothing was drawn or estimated."
-        ) from None
+        raise InvalidInput(f"{str(path)!r} cannot be read: {type(problem).__name__}.") from None

@@ -78,9 +78,7 @@ def explain(
         forms.check(path, force=force, data=[subject])
     forms.check_distinct(html, label)
     if audience is not None and audience not in AUDIENCES:
-        raise InvalidInput(
-            f"--for must be one of {', '.join(AUDIENCES)}, got {audience!r}. Nothing was read."
-        )
+        raise InvalidInput(f"--for must be one of {', '.join(AUDIENCES)}, got {audience!r}.")
     if sql is not None:
         options = requests.without_none(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
         session = requests.open_session(subject, schema=schema, ledger=ledger, analyst=analyst)

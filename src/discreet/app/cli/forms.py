@@ -51,24 +51,23 @@ def check(
     """
     if path is None or str(path) == "-":
         return
-    nothing = "Nothing was charged, run or written."
     if not makes_folder and not path.absolute().parent.is_dir():
-        raise InvalidInput(f"there is no folder {str(path.parent)!r} to write to. {nothing}")
+        raise InvalidInput(f"there is no folder {str(path.parent)!r} to write to.")
     if path.is_dir():
-        raise InvalidInput(f"{path} is a folder. {nothing}")
+        raise InvalidInput(f"{path} is a folder.")
     if precious(path) or any(belongs_to(path, item) for item in data):
         raise InvalidInput(
             f"{path} is a ledger, a key or data, or belongs to one, and is never overwritten. "
-            f"{nothing} Give another name."
+            "Give another name."
         )
     if path.is_symlink() and not path.exists():
-        raise InvalidInput(f"{path} is a link that leads nowhere. {nothing}")
+        raise InvalidInput(f"{path} is a link that leads nowhere.")
     if path.exists() and not force:
-        raise InvalidInput(f"{path} exists already. {nothing} Give another name, or --force.")
+        raise InvalidInput(f"{path} exists already. Give another name, or --force.")
     # Found out before the charge: a folder that is to be made has no rights yet.
     target = path if path.exists() else path.absolute().parent
     if target.exists() and not os.access(target, os.W_OK):
-        raise InvalidInput(f"{path} cannot be written: no permission. {nothing} Give another name.")
+        raise InvalidInput(f"{path} cannot be written: no permission. Give another name.")
 
 
 def check_distinct(*paths: Path | None) -> None:
@@ -76,10 +75,7 @@ def check_distinct(*paths: Path | None) -> None:
     real_paths = [os.path.realpath(path) for path in paths if path is not None]
     for path in real_paths:
         if real_paths.count(path) > 1:
-            raise InvalidInput(
-                f"{path} is named for two outputs. Nothing was charged, run or written. Give them "
-                f"different names."
-            )
+            raise InvalidInput(f"{path} is named for two outputs. Give them different names.")
 
 
 def picture(path: Path | None) -> Path | None:
@@ -89,10 +85,7 @@ def picture(path: Path | None) -> Path | None:
     if path is None or path.suffix.lower() in _PICTURES or precious(path):
         return path
     if path.suffix:
-        raise InvalidInput(
-            f"a picture is saved as {', '.join(_PICTURES)}, got {path.name!r}. Nothing was charged, run or "
-            f"written."
-        )
+        raise InvalidInput(f"a picture is saved as {', '.join(_PICTURES)}, got {path.name!r}.")
     return path.with_name(path.name + ".png")
 
 
@@ -241,8 +234,7 @@ def exact(text: str | None, option: str) -> Fraction | None:
     power = re.search(r"e[+-]?0*(\d*)$", text[:_LONGEST].strip().replace("_", ""), re.IGNORECASE)
     if len(text) > _LONGEST or (power is not None and (len(power[1]) > 3 or int(power[1] or 0) > _POWER)):
         raise InvalidInput(
-            f"{option} is longer or larger than any number that can be computed with: {text[:20]!r}. "
-            "Nothing was computed."
+            f"{option} is longer or larger than any number that can be computed with: {text[:20]!r}."
         )
     try:
         return Fraction(text)
@@ -263,15 +255,13 @@ def settle(name: str, options: EventOptions) -> EventOptions:
     allowed = {kind(name).noise, *kind(name).takes, "times", "rate", "neighbors"}
     for field in fields(EventOptions):
         if field.name not in allowed and getattr(options, field.name) != field.default:
-            raise InvalidInput(
-                f"{name} does not take --{field.name.replace('_', '-')}. Nothing was computed."
-            )
+            raise InvalidInput(f"{name} does not take --{field.name.replace('_', '-')}.")
     if name != "dpsgd":
         return options
     both_rates = options.rate is not None and options.batch is not None
     both_lengths = options.times is not None and options.epochs is not None
     if both_rates or both_lengths:
-        raise InvalidInput("give --batch or --rate, and --epochs or --times, not both. Nothing was computed.")
+        raise InvalidInput("give --batch or --rate, and --epochs or --times, not both.")
     return _training_options(options)
 
 
@@ -289,8 +279,8 @@ def _training_options(options: EventOptions) -> EventOptions:
             raise missing_option("dpsgd", "batch (or --rate)")
         if not 0 < rate <= 1:
             raise InvalidInput(
-                f"with --epochs, --rate must be above 0 and at most 1, got {float(rate):g}: an epoch takes "
-                f"1 / rate steps. Nothing was computed. Correct --rate, or give --times, the number of steps."
+                f"with --epochs, --rate must be above 0 and at most 1, got {float(rate):g}: an epoch takes 1 "
+                "/ rate steps. Correct --rate, or give --times, the number of steps."
             )
         times = math.ceil(options.epochs / rate)
     # Without --batch and --epochs, which `settle` would refuse beside a rate and steps: it may run again.
@@ -314,7 +304,7 @@ def event(name: str, options: EventOptions) -> acc.Event:
 
 def missing_option(name: str, option: str) -> InvalidInput:
     """Return the error for an option that the form `name` needs."""
-    return InvalidInput(f"{name} needs --{option.replace('_', '-')}. Nothing was computed.")
+    return InvalidInput(f"{name} needs --{option.replace('_', '-')}.")
 
 
 def described(source: str) -> acc.Event:

@@ -131,9 +131,9 @@ def _draft(
     source = requests.data_of(data)
     file = Path(source.path if isinstance(source, tables.Database) else source)
     if not file.exists() and not is_several(file):
-        raise InvalidInput(f"there is no file {str(file)!r}. Nothing was drafted.")
+        raise InvalidInput(f"there is no file {str(file)!r}.")
     if missing := [name for name in related if not Path(name.partition("::")[0]).exists()]:
-        raise InvalidInput(f"there is no file {missing[0]!r}. Nothing was drafted.")
+        raise InvalidInput(f"there is no file {missing[0]!r}.")
     files = several(file)
     if files is not None:
         text = tables.draft(
@@ -205,7 +205,7 @@ def _ask_all(draft: str) -> str:
     """Ask all questions, and return the text of the schema file."""
     columns = list(_columns(draft))
     if not columns:
-        raise InvalidInput("the table has no columns to ask about. Nothing was drafted.")
+        raise InvalidInput("the table has no columns to ask about.")
     typer.echo(
         "Answer from what is known about the study, not from the data. Return takes what is in brackets."
     )

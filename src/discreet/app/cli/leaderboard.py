@@ -66,8 +66,8 @@ def init(
     session = _open(data, schema, ledger)
     if session.public.size is None:
         raise InvalidInput(
-            "scores are shares of the rows, whose number is private and never counted here. Nothing was "
-            "charged. Declare it in the schema file, above all sections: size = ..."
+            "scores are shares of the rows, whose number is private and never counted here. Declare it in "
+            "the schema file, above all sections: size = ..."
         )
     terms: dict[str, Any] = {
         "public": session.public, "target": target, "id": id, "epsilon": _number(epsilon, "--epsilon"),
@@ -151,19 +151,14 @@ def read(path: Path, public: Public, target: str) -> dict[Any, Any]:
         with open(path, encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error):
-        raise InvalidInput(
-            f"{str(path)!r} cannot be read as a CSV file in UTF-8. Nothing was scored."
-        ) from None
+        raise InvalidInput(f"{str(path)!r} cannot be read as a CSV file in UTF-8.") from None
     if len(rows) < 2 or any(len(row) != 2 for row in rows):
-        raise InvalidInput(
-            f"{str(path)!r} must have a header and two columns, id and label, in every row. Nothing "
-            f"was scored."
-        )
+        raise InvalidInput(f"{str(path)!r} must have a header and two columns, id and label, in every row.")
     ids: list[Any] = [row[0].strip() for row in rows[1:]]
     if all(_is_integer(text) for text in ids):
         ids = [int(text) for text in ids]
     if len(set(ids)) < len(ids):
-        raise InvalidInput(f"an id occurs twice in {str(path)!r}. Nothing was scored.")
+        raise InvalidInput(f"an id occurs twice in {str(path)!r}.")
     return dict(zip(ids, (_label(row[1].strip(), public, target) for row in rows[1:]), strict=True))
 
 

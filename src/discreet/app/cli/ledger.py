@@ -65,9 +65,7 @@ def _ledger_of(path: Path) -> Path:
     # The endings of data files: the ledger should lie beside the file, and does not.
     if Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".zst", ".duckdb", ".db", ".ddb"):
         if not several and not Path(name).exists():
-            raise InvalidInput(
-                f"there is no file {name!r}, and no ledger {str(ledger_path)!r}. Nothing was read."
-            )
+            raise InvalidInput(f"there is no file {name!r}, and no ledger {str(ledger_path)!r}.")
         raise InvalidInput(
             f"there is no ledger beside {str(path)!r} yet. Make it with: discreet init "
             f"{shlex.quote(str(path))} --epsilon 1"

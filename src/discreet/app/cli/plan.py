@@ -70,26 +70,20 @@ def _read_plan(file: Path) -> dict[str, Any]:
     try:
         settings = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise InvalidInput(
-            f"the plan {str(file)!r} cannot be read: {error.strerror}. Nothing was charged."
-        ) from None
+        raise InvalidInput(f"the plan {str(file)!r} cannot be read: {error.strerror}.") from None
     except ValueError as error:
-        raise InvalidInput(f"{str(file)!r} is not TOML: {error}. Nothing was charged.") from None
+        raise InvalidInput(f"{str(file)!r} is not TOML: {error}.") from None
     if unknown := sorted(set(settings) - _PLAN_KEYS):
-        raise InvalidInput(
-            f"a plan has no {unknown[0]!r}; it has {', '.join(sorted(_PLAN_KEYS))}. Nothing was charged."
-        )
+        raise InvalidInput(f"a plan has no {unknown[0]!r}; it has {', '.join(sorted(_PLAN_KEYS))}.")
     work = settings.get("work")
     if (
         not isinstance(settings.get("data"), str)
         or not isinstance(work, list)
         or not all(isinstance(w, dict) for w in work)
     ):
-        raise InvalidInput(
-            'a plan needs data = "file.parquet" and one [[work]] for each question. Nothing was charged.'
-        )
+        raise InvalidInput('a plan needs data = "file.parquet" and one [[work]] for each question.')
     if "epsilon" not in settings:
-        raise InvalidInput("a plan needs epsilon = 1.0, what all of it may cost. Nothing was charged.")
+        raise InvalidInput("a plan needs epsilon = 1.0, what all of it may cost.")
     return settings
 
 
@@ -108,7 +102,7 @@ def _work_with_model(entry: dict[str, Any]) -> dict[str, Any]:
     if kind is None or not hasattr(kind, "adopt"):
         raise InvalidInput(
             f"there is no model {name!r} in discreet.tabular or discreet.learning; there is "
-            f"LogisticRegression, for example. Nothing was charged."
+            "LogisticRegression, for example."
         )
     return {**options, "estimator": kind()}
 

@@ -90,11 +90,11 @@ def serve(
 def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls: bool) -> None:
     """Refuse to send tokens in the clear."""
     if (certificate is None) != (key is None):
-        raise InvalidInput("give --certificate and --key together. Nothing was started.")
+        raise InvalidInput("give --certificate and --key together.")
     if host not in ("127.0.0.1", "localhost", "::1") and not (certificate or behind_tls):
         raise InvalidInput(
-            f"at {host} tokens would travel in the clear. Nothing was started. Give --certificate and --key, "
-            f"or put a proxy in front that speaks TLS and say --behind-tls (docs/server.md)."
+            f"at {host} tokens would travel in the clear. Give --certificate and --key, or put a proxy in "
+            "front that speaks TLS and say --behind-tls (docs/server.md)."
         )
 
 
@@ -129,7 +129,7 @@ def _dataset_settings(state: Path, root: list[Path], options: dict[str, Any], st
     """Return the settings of a server for the files below the folders `root`."""
     folders = tuple(folder.resolve() for folder in root)
     if missing := [str(folder) for folder in folders if not folder.is_dir()]:
-        raise InvalidInput(f"there is no folder {missing[0]!r}. Nothing was started.")
+        raise InvalidInput(f"there is no folder {missing[0]!r}.")
     settings = _web().Settings(state=state, roots=folders, **options)
     _first_steward(settings, steward)
     return settings

@@ -184,10 +184,10 @@ def _loss(name: str, features: str, target: str | None) -> Any:
     columns = tuple(part.strip() for part in features.split(",") if part.strip())
     if name in ("distance", "linear"):
         if target is not None:
-            raise InvalidInput(f"the loss {name} has no target. Nothing was charged. Leave --target out.")
+            raise InvalidInput(f"the loss {name} has no target. Leave --target out.")
         return LOSSES[name](columns=columns)
     if target is None:
-        raise InvalidInput(f"the loss {name} needs --target, a column. Nothing was charged.")
+        raise InvalidInput(f"the loss {name} needs --target, a column.")
     return LOSSES[name](target=target, features=columns)
 
 

@@ -88,14 +88,14 @@ def synth(
 def _check_output(out: Path, data: str, force: bool) -> None:
     """Refuse, before the charge, a path that the copy cannot be written to."""
     if out.suffix not in (".parquet", ".csv"):
-        raise InvalidInput(f"the copy is written as .parquet or .csv, got {out.name!r}. Nothing was charged.")
+        raise InvalidInput(f"the copy is written as .parquet or .csv, got {out.name!r}.")
     from ...synthetic.copy import is_copy
 
     # `forms.check` never overwrites a Parquet file, as it may be data. One with the card of a synthetic
     # copy is not data, and may be overwritten with --force.
     if is_copy(out) and not forms.same(out, Path(data)):
         if not force:
-            raise InvalidInput(f"{out} exists already. Nothing was charged. Give another name, or --force.")
+            raise InvalidInput(f"{out} exists already. Give another name, or --force.")
         return
     forms.check(out, force=force, data=[data])
     if out.suffix == ".csv":
@@ -113,7 +113,7 @@ def _bins(text: str) -> tuple[str, Any]:
     name, _, value = text.rpartition("=")
     parts = [part.strip() for part in value.split(",")]
     if not name or not all(parts):
-        raise InvalidInput(f"--bins needs COLUMN=20 or COLUMN=0,18,65, got {text!r}. Nothing was charged.")
+        raise InvalidInput(f"--bins needs COLUMN=20 or COLUMN=0,18,65, got {text!r}.")
     edges = [_edge(part) for part in parts]
     return name, edges[0] if len(edges) == 1 else edges
 

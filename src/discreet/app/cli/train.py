@@ -101,8 +101,8 @@ def refuse_sgd_options(**options: Any) -> None:
     present = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
     if present:
         raise InvalidInput(
-            f"{present[0]} belongs to DP-SGD, and this method fits in one step. Nothing was charged or "
-            f"trained. Leave {present[0]} or --method out."
+            f"{present[0]} belongs to DP-SGD, and this method fits in one step. Leave {present[0]} or "
+            "--method out."
         )
 
 
@@ -118,8 +118,8 @@ def refuse_private_test_set(data: str, public: Path | None) -> None:
     if any(forms.belongs_to(path, data) for path in ((public,) if files is None else files.paths)):
         raise PrivateFact(
             f"--public {str(public)!r} is the private table, or holds one of its files: the model's exact "
-            f"scores on it are not private. Nothing was charged or trained. Give a table of people who need "
-            f"no protection, or leave --public out."
+            "scores on it are not private. Give a table of people who need no protection, or leave --public "
+            "out."
         )
 
 
@@ -187,21 +187,17 @@ def tabular_estimator(
     from ...tabular import HuberRegressor, LogisticRegression, Ridge
 
     if method not in METHODS:
-        raise InvalidInput(
-            f"--method must be sgd or one of {', '.join(METHODS)}, got {method!r}. Nothing was "
-            f"charged or trained."
-        )
+        raise InvalidInput(f"--method must be sgd or one of {', '.join(METHODS)}, got {method!r}.")
     is_classification = isinstance(session.public.fact(target), Categories | Boolean)
     if method == "moments" and is_classification:
         raise InvalidInput(
-            "--method moments is a ridge regression, and the target has classes. Nothing was charged "
-            "or trained. Take --method auto."
+            "--method moments is a ridge regression, and the target has classes. Take --method auto."
         )
     if method in CLASSIFIERS:
         if not is_classification and method not in REGRESSORS:
             raise InvalidInput(
-                f"--method {method} needs a target with classes, and {target!r} is a number. Nothing was "
-                f"charged or trained. Take --method auto, tree or boosting."
+                f"--method {method} needs a target with classes, and {target!r} is a number. Take --method "
+                "auto, tree or boosting."
             )
         name = CLASSIFIERS[method] if is_classification else REGRESSORS[method]
         return getattr(tabular, name)(epsilon=epsilon, delta=delta, n=n)
@@ -269,7 +265,7 @@ def train(
         train_tabular(session, model, target=target, features=columns, path=path, as_json=as_json)
         return
     if resume and checkpoint is None:
-        raise InvalidInput("--resume needs --checkpoint. Nothing was charged or trained.")
+        raise InvalidInput("--resume needs --checkpoint.")
     estimator = _estimator(session, target)(
         epsilon=epsilon, delta=delta, n=n, clip=clip, batch=batch, epochs=epochs, hidden=tuple(hidden),
         optimizer=_momentum(rate),
@@ -308,8 +304,8 @@ def _trainer(
     declared."""
     if n is None and session.public.size is None:
         raise PrivateFact(
-            "the number of people is private and never read off the data: declare it, --n 1000 or "
-            "size = 1000 in the schema, or buy a noisy count: discreet query. Nothing was charged or trained."
+            "the number of people is private and never read off the data: declare it, --n 1000 or size = "
+            "1000 in the schema, or buy a noisy count: discreet query."
         )
     return estimator.mechanism(
         session.public, target=target, features=features, delta=session.budget.delta or None
@@ -422,7 +418,7 @@ def _public_set(path: Path | None, trainer: Trainer) -> Any:
     from ...learning.training.data import PublicSet
 
     if not path.exists():
-        raise InvalidInput(f"there is no file {str(path)!r}. Nothing was charged or trained.")
+        raise InvalidInput(f"there is no file {str(path)!r}.")
     assert trainer.columns is not None
     return PublicSet.of(path, trainer.columns, trainer.public)
 

@@ -114,14 +114,13 @@ class ClippingEngine:
         self.recorder, self.is_attached = Recorder(), False
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
-            raise InvalidInput("the model has no trainable parameters. Nothing was read or trained.")
+            raise InvalidInput("the model has no trainable parameters.")
         self.dtype = next(iter(self.parameters.values())).dtype
         dtypes = {p.dtype for p in self.parameters.values()}
         if not dtypes <= {torch.float32} and not dtypes <= {torch.float64}:
             raise Unsupported(
-                f"trainable parameters must all be float32 (or all float64), got "
-                f"{sorted(map(str, dtypes))}. Keep them in float32 and "
-                f"use torch.autocast inside the model for half precision. Nothing was read or trained."
+                f"trainable parameters must all be float32 (or all float64), got {sorted(map(str, dtypes))}. "
+                "Keep them in float32 and use torch.autocast inside the model for half precision."
             )
         routes.check_hooks(self.parameters)
         self.layers = _layers(self.parameters)

@@ -65,11 +65,9 @@ def per_example(loss: Any, *, isolate: bool = False) -> Loss:
             )
         loss = NAMES[loss]()
     if isinstance(loss, type):
-        raise InvalidInput(
-            f"loss must be an instance, got the class: write {loss.__name__}(). Nothing was read or trained."
-        )
+        raise InvalidInput(f"loss must be an instance, got the class: write {loss.__name__}().")
     if not callable(loss):
-        raise InvalidInput(f"loss must be callable, got {type(loss).__name__}. Nothing was read or trained.")
+        raise InvalidInput(f"loss must be callable, got {type(loss).__name__}.")
     loss = next((kind() for function, kind in _FUNCTIONS.items() if loss is function), loss)
     if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
         raise Unsupported("a loss with trainable parameters is not supported: make it a part of the model.")
@@ -80,8 +78,7 @@ def per_example(loss: Any, *, isolate: bool = False) -> Loss:
     if getattr(loss, "reduction", "none") != "none":
         raise InvalidInput(
             f"{type(loss).__name__} reduces over the batch (reduction={loss.reduction!r}). Give a function "
-            "that uses it with reduction='none' and returns one loss for each example. Nothing was read or "
-            "trained."
+            "that uses it with reduction='none' and returns one loss for each example."
         )
     return _isolate_loss(loss) if isolate else _check_lengths(loss)
 
@@ -149,7 +146,7 @@ def _classification(loss: Any) -> Loss:
         raise Unsupported(
             f"{type(loss).__name__}(weight=..., reduction='mean') divides by the summed weights of the "
             "batch, so that one person moves everybody's gradient. Use reduction='sum', and scale the "
-            "weights yourself. Nothing was read or trained."
+            "weights yourself."
         )
     smoothing = getattr(loss, "label_smoothing", 0.0)
     is_cross_entropy = isinstance(loss, nn.CrossEntropyLoss)
@@ -191,14 +188,14 @@ def _elementwise(loss: Any) -> Loss:
             raise InvalidInput(
                 f"{type(loss).__name__} needs targets of the outputs' shape {tuple(outputs.shape[1:])} per "
                 f"example, got {tuple(targets.shape[1:])}: broadcasting would pair each example with all "
-                "others. Nothing was trained."
+                "others."
             )
         if any(
             getattr(loss, n).dim() >= outputs.dim() and getattr(loss, n).shape[0] > 1 for n in weight_names
         ):
             raise Unsupported(
                 f"{type(loss).__name__} has a weight for each position in the batch, and examples have no "
-                "fixed position; give one weight per output. Nothing was trained."
+                "fixed position; give one weight per output."
             )
         losses: Tensor = unreduced(outputs, targets)
         if losses.dim() == 1:
@@ -216,7 +213,7 @@ def _sum_losses(loss: Any, losses: Tensor) -> Tensor:
         return losses.sum(1)
     raise InvalidInput(
         f"{type(loss).__name__}(reduction='none') leaves {losses.shape[1]} losses for each example: say "
-        "reduction='sum' or 'mean' for what to do within an example. Nothing was trained."
+        "reduction='sum' or 'mean' for what to do within an example."
     )
 
 
@@ -230,8 +227,7 @@ def _check_lengths(loss: Loss) -> Loss:
             shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
             raise InvalidInput(
                 "the loss must return one number for each example, a vector as long as the batch; got shape "
-                f"{shape}. Do not average over the batch: the trainer divides by the expected batch size. "
-                "Nothing was trained."
+                f"{shape}. Do not average over the batch: the trainer divides by the expected batch size."
             )
         return losses
 

@@ -171,10 +171,9 @@ class Adaptive:
         if count_multiplier <= z:
             raise InvalidInput(
                 f"noise of deviation {count_multiplier / 2:g} on the count alone is a noise multiplier of "
-                f"{count_multiplier:g}. "
-                f"That of count and sum together is {noise_multiplier:g}, so that nothing is left for the "
-                f"sum. Nothing was read or trained. Give count_noise= above {noise_multiplier / 2:g}, or "
-                f"larger batches."
+                f"{count_multiplier:g}. That of count and sum together is {noise_multiplier:g}, so that "
+                f"nothing is left for the sum. Give count_noise= above {noise_multiplier / 2:g}, or larger "
+                "batches."
             )
         return float(z / math.sqrt(1 - (z / count_multiplier) ** 2))
 

@@ -234,8 +234,8 @@ def routes(model: nn.Module, *, share: bool = True) -> dict[str, str]:
     for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(tensor):
             raise InvalidInput(
-                f"{name} has no shape yet (a lazy layer). Nothing was read or trained. Run the model "
-                f"once on made-up inputs first: model(torch.zeros(1, ...))."
+                f"{name} has no shape yet (a lazy layer). Run the model once on made-up inputs first: "
+                "model(torch.zeros(1, ...))."
             )
     return routes_by_name
 
@@ -245,13 +245,13 @@ def _check_module(model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise InvalidInput(
             "model must be a torch.nn.Module, got "
-            f"{model if isinstance(model, type) else type(model).__name__}. Nothing was read or trained. "
-            "Give an instance; put a function of your own into the forward() of one."
+            f"{model if isinstance(model, type) else type(model).__name__}. Give an instance; put a function "
+            "of your own into the forward() of one."
         )
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise Unsupported(
-            "the model is, or contains, a scripted module, into which nobody can look. Nothing was read or "
-            "trained. Give the module that it was made from, and script the trained one."
+            "the model is, or contains, a scripted module, into which nobody can look. Give the module that "
+            "it was made from, and script the trained one."
         )
 
 
@@ -262,8 +262,8 @@ def check_hooks(parameters: dict[str, nn.Parameter]) -> None:
         if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
             raise Unsupported(
                 f"{name} has a hook on its gradient (register_hook), and the gradient of a whole batch, "
-                f"which the hook would be given, is never computed. Nothing was read or trained. Remove the "
-                f"hook; what it does to the noisy gradient can be done by the optimizer."
+                "which the hook would be given, is never computed. Remove the hook; what it does to the "
+                "noisy gradient can be done by the optimizer."
             )
 
 
@@ -274,7 +274,7 @@ def _routes(module: nn.Module, name: str, share: bool) -> Iterator[tuple[str, st
         return
     reason = refusal(module)
     if reason is not None:
-        raise Unsupported(f"{name or 'the model'}: {reason} Nothing was read or trained.")
+        raise Unsupported(f"{name or 'the model'}: {reason}")
     learns = any(p.requires_grad for p in module.parameters())
     if learns and _is_ordinary(module):
         yield name, "tapped"
@@ -296,7 +296,7 @@ def _isolated_routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
     """Yield the route of a module that runs example by example, with all modules inside it."""
     for inner_name, inner in module.named_modules():
         if (reason := refusal(inner)) is not None:
-            raise Unsupported(f"{name}.{inner_name}: {reason} Nothing was read or trained.")
+            raise Unsupported(f"{name}.{inner_name}: {reason}")
         if is_constant(inner):
             yield f"{name}.{inner_name}".lstrip("."), CONSTANT
     yield name, "isolated"

@@ -43,12 +43,11 @@ def as_images(images: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     array = array[:, None] if array.ndim == 3 else array
     if array.shape[1:] != shape:
         raise InvalidInput(
-            f"images must have the shape (n, {', '.join(map(str, shape))}); got {array.shape}. "
-            f"Nothing was computed."
+            f"images must have the shape (n, {', '.join(map(str, shape))}); got {array.shape}."
         )
     # numpy's kinds: boolean, unsigned and signed integer, float, object
     if array.dtype.kind not in "buifO":
-        raise InvalidInput("images must be real numbers, bytes or truth values. Nothing was computed.")
+        raise InvalidInput("images must be real numbers, bytes or truth values.")
     return array
 
 
@@ -63,7 +62,7 @@ def image_batches(array: NDArray[Any], batch: int) -> Iterator[tuple[slice, Tens
             with np.errstate(over="ignore"):
                 floats = torch.from_numpy(array[positions].astype(np.float32))
         except (TypeError, ValueError, OverflowError):
-            raise InvalidInput("images of dtype object must hold numbers. Nothing was computed.") from None
+            raise InvalidInput("images of dtype object must hold numbers.") from None
         yield positions, floats / 255 if array.dtype == np.uint8 else floats
 
 

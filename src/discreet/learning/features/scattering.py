@@ -173,7 +173,7 @@ def _require_images(images: Tensor, shape: tuple[int, int]) -> tuple[int, ...]:
     if images.dim() < 2 or tuple(images.shape[-2:]) != shape:
         raise InvalidInput(
             f"these are not images of {shape[0]} x {shape[1]} pixels: the last two dimensions are "
-            f"{tuple(images.shape[-2:])}. Nothing was computed."
+            f"{tuple(images.shape[-2:])}."
         )
     if not images.is_floating_point():
         raise InvalidInput("images must be floats: convert them first, images.float() / 255.")

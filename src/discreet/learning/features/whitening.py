@@ -67,8 +67,7 @@ class PaidWhitening:
         tensor = torch.as_tensor(rows, dtype=torch.float32)
         if tensor.dim() != 2 or tensor.shape[1] != len(self.matrix):
             raise InvalidInput(
-                f"rows of {len(self.matrix)} features are needed; the shape is {tuple(tensor.shape)}. "
-                f"Nothing was computed."
+                f"rows of {len(self.matrix)} features are needed; the shape is {tuple(tensor.shape)}."
             )
         tensor = tensor / tensor.norm(dim=1, keepdim=True).clamp(1.0)
         out = tensor @ self.matrix
@@ -160,8 +159,7 @@ class PrivateWhitening:
         inputs, _ = examples_of(source, None).shapes()
         if not isinstance(inputs, Tensor) or tuple(inputs.shape[1:]) != (self.width,):
             raise InvalidInput(
-                f"whitening takes examples whose inputs are rows of width={self.width} features. Nothing "
-                f"was charged or read."
+                f"whitening takes examples whose inputs are rows of width={self.width} features."
             )
 
     def __call__(self, source: AnySource, /, *, entropy: Entropy) -> Release:
@@ -264,7 +262,7 @@ class Directions:
         if len(paid.matrix) != len(self.matrix):
             raise InvalidInput(
                 f"the whitening is for {len(paid.matrix)} features, and there are {len(self.matrix)} "
-                f"directions. Nothing was computed. Release it for projections on these directions."
+                "directions. Release it for projections on these directions."
             )
         # `paid.matrix` is V diag((v + penalty)^(-1/2)) up to a factor, with the eigenvectors of the moments
         # in the columns of V and the eigenvalues v: the norms of its columns give the scales, and the columns
@@ -304,9 +302,7 @@ def _rows(rows: Any, width: int) -> Tensor:
     """Return rows as a tensor of floats; other shapes than (n, width) are refused."""
     tensor = torch.as_tensor(rows, dtype=torch.float32)
     if tensor.dim() != 2 or tensor.shape[1] != width:
-        raise InvalidInput(
-            f"rows of {width} features are needed; the shape is {tuple(tensor.shape)}. Nothing was computed."
-        )
+        raise InvalidInput(f"rows of {width} features are needed; the shape is {tuple(tensor.shape)}.")
     return tensor
 
 

@@ -135,8 +135,7 @@ class PrivateTeachers:
         if self.blob_size > _MAX_BLOB_BYTES:
             raise InvalidInput(
                 f"{self.teachers} teachers of {self.size:,} bytes each do not fit into the "
-                f"{_MAX_BLOB_BYTES:,} bytes of one blob of the vault. Nothing was charged. Take smaller "
-                f"teachers, or fewer."
+                f"{_MAX_BLOB_BYTES:,} bytes of one blob of the vault. Take smaller teachers, or fewer."
             )
         if self.sanitize is not None:
             self.sanitize.check(self.aggregator)
@@ -150,8 +149,7 @@ class PrivateTeachers:
         fact = self.public.fact(self.columns.target)
         if not isinstance(fact, Categories | Boolean):
             raise InvalidInput(
-                f"column {self.columns.target!r} is no class: declare Categories or Boolean for it. "
-                f"Nothing was charged or read."
+                f"column {self.columns.target!r} is no class: declare Categories or Boolean for it."
             )
         declared_classes = 2 if isinstance(fact, Boolean) else len(fact.values)
         if declared_classes != self.classes:
@@ -189,7 +187,7 @@ class PrivateTeachers:
         charge: an error that is raised here does not depend on the private data."""
         inputs, _ = empty_batch_of(source, self.columns)
         if not isinstance(inputs, torch.Tensor):
-            raise InvalidInput("teachers take examples whose inputs are one tensor. Nothing was charged.")
+            raise InvalidInput("teachers take examples whose inputs are one tensor.")
         if tuple(inputs.shape[1:]) != tuple(self.shape):
             raise _require.fail("shape", self.shape, f"{tuple(inputs.shape[1:])}, as the examples are")
         teacher = fit_made_up(
@@ -198,13 +196,12 @@ class PrivateTeachers:
         if len(teacher) > self.size:
             raise InvalidInput(
                 f"a teacher fitted to made-up examples takes {len(teacher):,} bytes, more than "
-                f"size={self.size:,}. Nothing was charged or read. Give more room, or smaller teachers."
+                f"size={self.size:,}. Give more room, or smaller teachers."
             )
         if self.workers > 1 and not ensemble.can_train_apart(self.learner):
             raise InvalidInput(
-                "the learner cannot be sent to other processes, or none can be started. Nothing was charged "
-                'or read. Begin the script with `if __name__ == "__main__":`, define the learner in a '
-                "module, or give workers=1."
+                "the learner cannot be sent to other processes, or none can be started. Begin the script "
+                'with `if __name__ == "__main__":`, define the learner in a module, or give workers=1.'
             )
 
     def start(self, source: AnySource, *, entropy: Entropy, drawer: Any = None) -> State:
@@ -240,9 +237,7 @@ class PrivateTeachers:
         """Answer a batch of public inputs (`PublicInputs`), or with the sanitized cost (`CostQuestion`)."""
         check_source(self.public, source, examples=True)
         if state["closed"]:
-            raise Halted(
-                "the cost of this labeller was published, which ends it. Nothing was drawn or released."
-            )
+            raise Halted("the cost of this labeller was published, which ends it.")
         if isinstance(question, CostQuestion):
             return self._cost(state, source, entropy)
         if not isinstance(question, PublicInputs):
@@ -286,8 +281,8 @@ class PrivateTeachers:
         """Release the sanitized data-dependent cost, and close the labeller."""
         if self.sanitize is None:
             raise InvalidInput(
-                "the sanitized cost was not paid for. Nothing was released. Start a labeller with "
-                "sanitize=..., an epsilon of its own."
+                "the sanitized cost was not paid for. Start a labeller with sanitize=..., an epsilon of its "
+                "own."
             )
         _touch(source)
         history = [parse_record(text) for text in state["history"]]
@@ -321,19 +316,19 @@ class PrivateTeachers:
         if values.shape[1:] != tuple(self.shape) or not values.ndim or not len(values):
             raise InvalidInput(
                 f"inputs have the shape {values.shape}, and must be a batch of one or more of the shape "
-                f"{tuple(self.shape)}. Nothing was asked."
+                f"{tuple(self.shape)}."
             )
         if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
-            raise InvalidInput("inputs must be finite real numbers. Nothing was asked.")
+            raise InvalidInput("inputs must be finite real numbers.")
         if not np.can_cast(values.dtype, dtype, casting="same_kind"):
             raise InvalidInput(
-                f"inputs are {values.dtype}, and the teachers were fitted to {dtype}. Nothing was asked. "
-                f"Convert them in the way in which the private inputs were."
+                f"inputs are {values.dtype}, and the teachers were fitted to {dtype}. Convert them in the "
+                "way in which the private inputs were."
             )
         with np.errstate(over="ignore"):
             converted = values.astype(dtype)
         if not np.isfinite(converted).all():
-            raise InvalidInput(f"inputs are too large for {dtype}. Nothing was asked.")
+            raise InvalidInput(f"inputs are too large for {dtype}.")
         return converted
 
     def _predictions(self, question: PublicInputs, length: int) -> Any:
@@ -343,14 +338,14 @@ class PrivateTeachers:
             if hasattr(self.aggregator, "confident"):
                 raise InvalidInput(
                     "an interactive aggregator compares votes with the student's own probabilities: give "
-                    "predictions=, one row per input. Nothing was asked."
+                    "predictions=, one row per input."
                 )
             return [None] * length
         predictions = np.asarray(question.predictions, dtype=np.float64)
         if predictions.shape != (length, self.classes):
             raise _require.fail("predictions", predictions.shape, f"of the shape {(length, self.classes)}")
         if not np.isfinite(predictions).all() or (predictions < 0).any():
-            raise InvalidInput("predictions must be probabilities. Nothing was asked.")
+            raise InvalidInput("predictions must be probabilities.")
         return predictions
 
     def _check_quota(self, state: State, length: int) -> None:
@@ -360,8 +355,7 @@ class PrivateTeachers:
         if length > remaining:
             raise Halted(
                 f"{length} inputs were asked, and {max(remaining, 0)} of the {self.aggregator.queries} "
-                f"questions that were paid for are left. Nothing was drawn or released. Ask fewer, or train "
-                f"a student on the answers."
+                "questions that were paid for are left. Ask fewer, or train a student on the answers."
             )
 
 
@@ -373,8 +367,7 @@ def input_type(source: AnySource, columns: Tabular | None) -> np.dtype[Any]:
         return np.asarray(inputs).dtype
     except TypeError:
         raise InvalidInput(
-            f"teachers cannot be given inputs of {inputs.dtype}. Nothing was charged or read. Convert them "
-            f"to float32."
+            f"teachers cannot be given inputs of {inputs.dtype}. Convert them to float32."
         ) from None
 
 
@@ -400,13 +393,11 @@ def fit_made_up(
             pickle.dumps(learner, protocol=5)
     except Exception as error:
         raise InvalidInput(
-            f"the learner failed on made-up examples: {type(error).__name__}: {error}. Nothing "
-            f"was charged or read."
+            f"the learner failed on made-up examples: {type(error).__name__}: {error}."
         ) from error
     if predictions.shape != (len(x),) or not np.isin(predictions, np.arange(classes)).all():
         raise InvalidInput(
-            f"the learner's predict must give one class number from 0 to {classes - 1} for each input. "
-            f"Nothing was charged or read."
+            f"the learner's predict must give one class number from 0 to {classes - 1} for each input."
         )
     return model_bytes
 

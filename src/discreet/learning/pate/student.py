@@ -149,9 +149,7 @@ class Student:
         _check_labels(targets, len(points), self.classes)
         labelled = np.flatnonzero(targets >= 0)
         if len(np.unique(targets[labelled])) < 2:
-            raise InvalidInput(
-                "a student needs labels of at least two classes. Nothing was trained. Buy more answers."
-            )
+            raise InvalidInput("a student needs labels of at least two classes. Buy more answers.")
         if self.semi:
             scores = spread_labels(points, targets, self.classes, neighbors=self.neighbors, alpha=self.alpha)
             certain = np.argsort(-scores.max(1), kind="stable")[: round(len(points) * (1 - self.drop))]
@@ -174,17 +172,14 @@ class Student:
 def _check_labels(targets: Array, inputs: int, classes: int) -> None:
     """Refuse labels that are not one for each input, or that are neither a class number nor -1."""
     if targets.shape != (inputs,) or ((targets >= classes) | (targets < -1)).any():
-        raise InvalidInput("labels must have a class number, or -1, for each input. Nothing was computed.")
+        raise InvalidInput("labels must have a class number, or -1, for each input.")
 
 
 def _matrix(x: Any) -> Array:
     """Return inputs as a matrix with one flat row of floats for each input."""
     values = np.asarray(x, dtype=np.float32)
     if values.ndim < 2 or not len(values) or not np.isfinite(values).all():
-        raise InvalidInput(
-            f"inputs must be finite numbers, one row per input; the shape is {values.shape}. Nothing "
-            f"was computed."
-        )
+        raise InvalidInput(f"inputs must be finite numbers, one row per input; the shape is {values.shape}.")
     return values.reshape(len(values), -1)
 
 
@@ -300,12 +295,10 @@ class FixMatchStudent:
         x = _images(images)
         targets = torch.tensor([-1 if label is None else int(label) for label in labels])
         if len(targets) != len(x) or bool(((targets >= self.classes) | (targets < -1)).any()):
-            raise InvalidInput("labels must have a class number, or -1, for each image. Nothing was trained.")
+            raise InvalidInput("labels must have a class number, or -1, for each image.")
         labelled = torch.nonzero(targets >= 0).flatten()
         if len(torch.unique(targets[labelled])) < 2:
-            raise InvalidInput(
-                "a student needs labels of at least two classes. Nothing was trained. Buy more answers."
-            )
+            raise InvalidInput("a student needs labels of at least two classes. Buy more answers.")
         generator = torch.Generator().manual_seed(self.seed)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.seed)
@@ -405,7 +398,7 @@ def _images(images: Any) -> Tensor:
     x = torch.as_tensor(np.asarray(images), dtype=torch.float32)
     if x.dim() != 4 or not len(x) or not torch.isfinite(x).all():
         raise InvalidInput(
-            f"images must be finite numbers of the shape (number, channels, height, width), not "
-            f"{tuple(x.shape)}. Nothing was computed."
+            "images must be finite numbers of the shape (number, channels, height, width), not "
+            f"{tuple(x.shape)}."
         )
     return x

@@ -126,9 +126,7 @@ def _tensor(facts: Any, body: bytearray, begin: int) -> tuple[Tensor, int]:
 
 def _file_error(reason: str) -> InvalidInput:
     """Return the error for bytes that are no such file."""
-    return InvalidInput(
-        f"this is not a file of tensors, or it was truncated or changed: {reason}. Nothing was loaded."
-    )
+    return InvalidInput(f"this is not a file of tensors, or it was truncated or changed: {reason}.")
 
 
 def pack(tree: Any, tensors: dict[str, Tensor], name: str) -> Any:
@@ -220,18 +218,14 @@ def period(trainer: Trainer) -> int:
     if unsupported or type(trainer.clip) not in _RESUMABLE_RULES:
         raise Unsupported(
             f"training with {', '.join(unsupported) or type(trainer.clip).__name__} has more state than a "
-            "checkpoint holds, and cannot be resumed from one yet. Nothing was charged or read. Train "
-            "without checkpoints."
+            "checkpoint holds, and cannot be resumed from one yet. Train without checkpoints."
         )
     if type(schedule) in (Poisson, TruncatedPoisson, WithoutReplacement):
         return 1
     # The step of each example is drawn for a whole pass, and never stored: a run stops only between passes.
     if type(schedule) is BallsInBins:
         return schedule.bins
-    raise Unsupported(
-        f"the schedule {type(schedule).__name__} cannot be resumed from a checkpoint yet. Nothing was "
-        f"charged or read."
-    )
+    raise Unsupported(f"the schedule {type(schedule).__name__} cannot be resumed from a checkpoint yet.")
 
 
 def dump(run: TrainingRun) -> bytes:
@@ -261,7 +255,7 @@ def restore(
     ):
         raise InvalidInput(
             "the checkpoint is of another model or optimizer, or of other frozen weights, than this trainer "
-            "has. Nothing was trained. Give the trainer that the run was started with."
+            "has. Give the trainer that the run was started with."
         )
     with torch.no_grad():
         run.values.copy_(tensors["values"])

@@ -202,8 +202,7 @@ class _Dataset(Examples):
         if not self._rows:
             raise InvalidInput(
                 "a dataset that may be empty needs like=(inputs, targets), made-up examples: without it only "
-                "an empty dataset would be refused, and the refusal would reveal that it is empty. Nothing "
-                "was charged or trained."
+                "an empty dataset would be refused, and the refusal would reveal that it is empty."
             )
         try:
             inputs, targets = tree_map(lambda t: t[:0], self._collated(np.zeros(1, np.int64)))
@@ -213,8 +212,8 @@ class _Dataset(Examples):
             # The error's text could quote a value.
             raise InvalidInput(
                 "the first item of the dataset could not be read, or holds something that cannot become a "
-                f"tensor ({type(error).__name__}; its text is withheld, as it may quote the data). "
-                "Nothing was charged or trained. Items are (inputs, target), of tensors, arrays and numbers."
+                f"tensor ({type(error).__name__}; its text is withheld, as it may quote the data). Items are "
+                "(inputs, target), of tensors, arrays and numbers."
             ) from None
         return inputs, targets
 
@@ -226,7 +225,7 @@ class _Dataset(Examples):
         if self._target is not None or not isinstance(item, tuple | list) or len(item) != 2:
             raise InvalidInput(
                 "items of a dataset must be (inputs, target), or dicts with target= naming one entry "
-                f"(target={self._target!r}); here an item is a {type(item).__name__}. Nothing was trained."
+                f"(target={self._target!r}); here an item is a {type(item).__name__}."
             )
         return item[0], item[1]
 
@@ -247,9 +246,7 @@ class People:
             )
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
             # The error's text would quote a value.
-            raise InvalidInput(
-                "people must be numbers or texts, one for each row. Nothing was read or trained."
-            ) from None
+            raise InvalidInput("people must be numbers or texts, one for each row.") from None
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         # 0.0 and -0.0 are one person, and so are all NaNs; a dictionary may list one name twice.
@@ -322,8 +319,8 @@ def _from_array(values: Any) -> Tensor:
     except (TypeError, ValueError, RuntimeError):
         # The error's text could quote a value.
         raise InvalidInput(
-            f"inputs and targets must be tensors, or arrays of numbers: this {type(values).__name__} "
-            f"cannot become one. Nothing was trained."
+            f"inputs and targets must be tensors, or arrays of numbers: this {type(values).__name__} cannot "
+            "become one."
         ) from None
 
 
@@ -405,10 +402,10 @@ class Tabular:
         names = list(data) if isinstance(data, Mapping) else list(getattr(data, "column_names", data))
         missing = [name for name in self.features if name not in names]
         if missing:
-            raise InvalidInput(f"these rows have no column {missing[0]!r}. Nothing was released.")
+            raise InvalidInput(f"these rows have no column {missing[0]!r}.")
         columns = [self._public_feature(data[name], public, name) for name in self.features]
         if len({len(column) for column in columns}) > 1:
-            raise InvalidInput("the columns of these rows have different lengths. Nothing was released.")
+            raise InvalidInput("the columns of these rows have different lengths.")
         return np.concatenate(columns, axis=1)
 
     def _public_feature(self, values: Any, public: Public, name: str) -> Array:
@@ -418,7 +415,7 @@ class Tabular:
         except InvalidInput:
             raise
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
-            raise InvalidInput(f"column {name!r} of these rows: {error}. Nothing was released.") from None
+            raise InvalidInput(f"column {name!r} of these rows: {error}.") from None
 
     def _feature(self, values: pa.Array, public: Public, name: str) -> Array:
         """Return the encoding of one feature, [rows, numbers], in float32."""
@@ -504,8 +501,8 @@ def require_same_shapes(tried: tuple[Any, Any], shapes: tuple[Any, Any]) -> None
             raise InvalidInput(
                 f"this session is over other examples than the trainer was made for: the {what} of one "
                 f"example are {_words(facts(of_source))}, and those that the model was tried on "
-                f"{_words(facts(of_tried))}. Nothing was read or charged. Open a session over the trainer's "
-                f"own examples, or make a trainer for these."
+                f"{_words(facts(of_tried))}. Open a session over the trainer's own examples, or make a "
+                "trainer for these."
             )
 
 
@@ -632,7 +629,7 @@ class PublicSet:
         facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
         examples = columns.read(connect(data, Public(schema=facts, table="public_set")))
         if not examples.size:
-            raise InvalidInput("the public set is empty. Nothing was trained.")
+            raise InvalidInput("the public set is empty.")
         inputs, targets = examples.take(np.arange(examples.size))
         fact = public.fact(columns.target)
         is_classification = isinstance(fact, Categories | Boolean)

@@ -66,7 +66,7 @@ def across_workers(trainer: Trainer, *, noise: str = SHARES, group: Any = None) 
     if not is_supported or trainer.noise != "gaussian" or trainer.public.unit.column is not None:
         raise Unsupported(
             "training over several workers needs Poisson sampling or balls-in-bins, one row per person, a "
-            "fixed clip and Gaussian noise. Nothing was read or trained. Use these, or one process."
+            "fixed clip and Gaussian noise. Use these, or one process."
         )
     return _DistributedTrainer(trainer, noise, group)
 
@@ -109,8 +109,7 @@ class _DistributedTrainer:
         """
         if not dist.is_available() or not dist.is_initialized():
             raise InvalidInput(
-                "there is no process group: call torch.distributed.init_process_group('gloo') first. "
-                "Nothing was read."
+                "there is no process group: call torch.distributed.init_process_group('gloo') first."
             )
         trainer = self.trainer
         settings = checkpoints.identity(trainer)
@@ -123,7 +122,7 @@ class _DistributedTrainer:
         if any(not torch.equal(digest_tensor, other) for other in digests):
             raise InvalidInput(
                 "the workers do not have the same trainer: price, public facts, shapes, frozen weights and "
-                "buffers, and all settings but performance= must be alike. Nothing was read or trained."
+                "buffers, and all settings but performance= must be alike."
             )
 
     def _broadcast_weights(self, run: TrainingRun) -> None:

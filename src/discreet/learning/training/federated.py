@@ -86,13 +86,13 @@ def check(trainer: Trainer) -> None:
         raise _require.fail("local", type(trainer.local).__name__, "LocalSGD(epochs=..., batch=..., lr=...)")
     if trainer.public.unit.column is None:
         raise Unsupported(
-            "local= trains on all rows of a client, and here the unit is a single row. Nothing was read or "
-            "trained. Declare the column of clients: Public(unit=Unit('the column of clients'))."
+            "local= trains on all rows of a client, and here the unit is a single row. Declare the column of "
+            "clients: Public(unit=Unit('the column of clients'))."
         )
     if trainer.augment is not None or trainer.pooling != "mean":
         raise Unsupported(
             "local= cannot be combined with augment= or pooling=: local training decides how a client's rows "
-            "are used. Nothing was read or trained. Leave them out."
+            "are used. Leave them out."
         )
 
 

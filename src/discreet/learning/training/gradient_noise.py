@@ -246,7 +246,7 @@ class GradientGrid:
         if self.l2_squared >= _LARGEST:
             raise InvalidInput(
                 f"a step of {float(self.step):g} is too fine: squared norms, in steps, would need more than "
-                f"48 bits. Nothing was read or trained. GradientGrid.of(clip, size) chooses a step."
+                "48 bits. GradientGrid.of(clip, size) chooses a step."
             )
 
     @classmethod

@@ -144,13 +144,13 @@ class PaddedTexts:
                 # The error's text could quote a value.
                 raise InvalidInput(
                     f"an item of train_dataset cannot be read ({type(error).__name__}): it is a dict with "
-                    f"token ids under 'input_ids', and {self.label!r} for {self.task}. Nothing was charged "
-                    f"or trained. Tokenize the texts first."
+                    f"token ids under 'input_ids', and {self.label!r} for {self.task}. Tokenize the texts "
+                    "first."
                 ) from None
             if words is not None and not _within(ids, words):
                 raise InvalidInput(
                     f"train_dataset has a token that is not among the {words} of the model's vocabulary, 0 "
-                    f"to {words - 1}. Nothing was charged or trained. Use the tokenizer of this model."
+                    f"to {words - 1}. Use the tokenizer of this model."
                 )
             self._check_label(label, words, classes)
 
@@ -159,15 +159,15 @@ class PaddedTexts:
         if self.task == "classification" and classes is not None and not _within(label, classes):
             raise InvalidInput(
                 f"train_dataset has a {self.label!r} that is not among the model's {classes} classes, the "
-                f"whole numbers 0 to {classes - 1}. Nothing was charged or trained. Number them from 0 on, "
-                f"or make the model with num_labels=...."
+                f"whole numbers 0 to {classes - 1}. Number them from 0 on, or make the model with "
+                "num_labels=...."
             )
         if self.task == "language_modeling" and words is not None and label is not None:
             counted = _tokens(label)
             if not _within(counted[counted != IGNORED], words):
                 raise InvalidInput(
                     f"train_dataset has a {self.label!r} that is neither a token, 0 to {words - 1}, nor "
-                    f"{IGNORED}. Nothing was charged or trained."
+                    f"{IGNORED}."
                 )
 
     def _fit(self, tokens: Tensor, value: int) -> Tensor:
@@ -327,9 +327,8 @@ def _task(model: nn.Module, task: str | None) -> str:
         is_regression = has_one_output or getattr(config, "problem_type", "") == "regression"
         return "regression" if is_regression else "classification"
     raise Unsupported(
-        f"{type(model).__name__} is neither a causal language model nor a sequence classifier. Nothing was "
-        f"read or trained. Say what it does with task= ({', '.join(TASKS)}), or write the forward pass and "
-        f"the loss for learning.Trainer."
+        f"{type(model).__name__} is neither a causal language model nor a sequence classifier. Say what it "
+        f"does with task= ({', '.join(TASKS)}), or write the forward pass and the loss for learning.Trainer."
     )
 
 
@@ -348,8 +347,7 @@ def _model_inputs(model: nn.Module, dataset: Any) -> tuple[str, ...]:
     """
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise InvalidInput(
-            "train_dataset must be map-style, with __getitem__ and __len__, as datasets.Dataset is. "
-            "Nothing was read or trained."
+            "train_dataset must be map-style, with __getitem__ and __len__, as datasets.Dataset is."
         )
     inner: Any = getattr(model, "get_base_model", lambda: model)()
     parameters = inspect.signature(inner.forward).parameters
@@ -363,12 +361,12 @@ def _optimizer(args: Any) -> Adam:
     """Return AdamW (`optimizers.Adam`) with these settings; refuse what private training cannot follow."""
     for name, why in _REFUSED.items():
         if _setting(args, name, False):
-            raise Unsupported(f"{name} is not for private training: {why}. Nothing was read or trained.")
+            raise Unsupported(f"{name} is not for private training: {why}.")
     optimizer = _setting(args, "optim", "adamw_torch")
     if not str(getattr(optimizer, "value", optimizer)).startswith("adamw"):
         raise Unsupported(
             f"optim must be one of AdamW's names here, got {optimizer!r}: for another optimizer use "
-            "learning.Trainer. Nothing was read or trained."
+            "learning.Trainer."
         )
     return Adam(
         lr=float(_setting(args, "learning_rate", 5e-5)),

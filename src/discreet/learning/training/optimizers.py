@@ -188,14 +188,14 @@ def foreign(
     if not isinstance(inner, torch.optim.Optimizer):
         raise InvalidInput(
             f"the function optimizer= gave a {type(inner).__name__}, and must give a torch.optim.Optimizer "
-            "for the parameters it is given. Nothing was read or trained."
+            "for the parameters it is given."
         )
     parameter_ids = {id(p) for p in parameters}
     if any(id(p) not in parameter_ids for group in inner.param_groups for p in group["params"]):
         raise InvalidInput(
             "the function optimizer= builds an optimizer for other parameters than those it is given; the "
-            "trainer trains a copy of the model. Nothing was read or trained. Write lambda parameters: "
-            "torch.optim.SGD(parameters, lr=...)."
+            "trainer trains a copy of the model. Write lambda parameters: torch.optim.SGD(parameters, "
+            "lr=...)."
         )
     rates = [group["lr"] for group in inner.param_groups]
 

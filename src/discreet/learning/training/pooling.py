@@ -239,6 +239,6 @@ def _copied(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
     except Exception as error:
         raise Unsupported(
             f"the model cannot be copied, and a copy is what is trained: {type(error).__name__}: {error}. "
-            f"Nothing was read or trained. Leave out of it what copy.deepcopy(model) does not take (an open "
-            f"file, a lock, a tensor with a history inside a list)."
+            "Leave out of it what copy.deepcopy(model) does not take (an open file, a lock, a tensor with a "
+            "history inside a list)."
         ) from error

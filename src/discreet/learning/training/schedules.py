@@ -94,8 +94,7 @@ def _refuse_grid(grid: GradientGrid | None, subject: str) -> None:
     """Refuse exact noise where the price is proved for the continuous Gaussian only."""
     if grid is not None:
         raise Unsupported(
-            f"{subject} is proved for the continuous Gaussian only. Nothing was read or trained. Leave "
-            f"out noise='discrete'."
+            f"{subject} is proved for the continuous Gaussian only. Leave out noise='discrete'."
         )
 
 
@@ -388,7 +387,7 @@ def build_schedule(
         if ignored:
             raise InvalidInput(
                 f"{ignored[0]}= belongs to the schedule, sampling={type(kind).__name__}(...), and would be "
-                "ignored. Nothing was read or trained. Leave it out."
+                "ignored. Leave it out."
             )
         return kind
     _check_options(kind, steps, epochs, limit, strategy)
@@ -403,13 +402,13 @@ def build_schedule(
     if size is None or (kind == "without_replacement" and batch is None):
         raise InvalidInput(
             f"{kind} sampling needs batch=, and the exact number of examples, Public(size=...), which is "
-            "public then. Nothing was read or trained."
+            "public then."
         )
     if rate is not None and batch is not None and exact_rate * size != _require.exact(batch, "batch"):
         # The sample has one size, which would follow from only one of them.
         raise InvalidInput(
             f"rate={rate!r} of {size} examples is {float(exact_rate * size):g}, and batch={batch!r} says "
-            f"otherwise. Nothing was read or trained. For {kind} sampling, leave one of them out."
+            f"otherwise. For {kind} sampling, leave one of them out."
         )
     if kind == "without_replacement":
         return WithoutReplacement(sample=batch, size=size, steps=total_steps)
@@ -426,16 +425,11 @@ def _check_options(kind: Any, steps: Any, epochs: Any, limit: Any, strategy: Any
     if not isinstance(kind, str) or kind not in _KINDS:
         raise _require.fail("sampling", kind, f"{', '.join(map(repr, _KINDS))}, or a schedule")
     if (steps is None) == (epochs is None):
-        raise InvalidInput("give steps=, or epochs= (and not both). Nothing was read or trained.")
+        raise InvalidInput("give steps=, or epochs= (and not both).")
     if limit is not None and kind != "truncated_poisson":
-        raise InvalidInput(
-            f"limit= is for sampling='truncated_poisson'; {kind!r} has none. Nothing was read or trained."
-        )
+        raise InvalidInput(f"limit= is for sampling='truncated_poisson'; {kind!r} has none.")
     if strategy is not None and kind != "cyclic":
-        raise InvalidInput(
-            f"strategy= is for sampling='cyclic': with {kind!r} noise is independent. Nothing was "
-            f"read or trained."
-        )
+        raise InvalidInput(f"strategy= is for sampling='cyclic': with {kind!r} noise is independent.")
 
 
 def _limit(
@@ -447,10 +441,7 @@ def _limit(
         return limit
     epsilon, delta = target
     if epsilon is None or delta is None:
-        raise InvalidInput(
-            "truncated_poisson with a noise_multiplier needs limit=, the largest batch. Nothing was "
-            "read or trained."
-        )
+        raise InvalidInput("truncated_poisson with a noise_multiplier needs limit=, the largest batch.")
     return smallest_limit(size=size, rate=rate, steps=steps, epsilon=epsilon, delta=delta / 100)
 
 
@@ -493,8 +484,7 @@ def _strategy(strategy: Any, bins: int, steps: int) -> Any:
     if strategy in ("tree", "honaker"):
         raise InvalidInput(
             f"strategy={strategy!r} measures the nodes of a tree over time, and a trainer needs the noise of "
-            "each step. Nothing was read or trained. Take 'blt', 'banded' or 'square_root', which have less "
-            "error."
+            "each step. Take 'blt', 'banded' or 'square_root', which have less error."
         )
     if isinstance(strategy, str):
         _require.one_of(("identity", "square_root", "banded", "blt"), strategy=strategy)
@@ -505,9 +495,7 @@ def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
     """Return the sampling rate and the expected batch size; where only one is given, the other follows from
     the declared number of examples."""
     if rate is None and batch is None:
-        raise InvalidInput(
-            "give batch= (the expected size of a batch), or rate=. Nothing was read or trained."
-        )
+        raise InvalidInput("give batch= (the expected size of a batch), or rate=.")
     if rate is not None:
         _require.positive(rate=_require.exact(rate, "rate"))
         _require.probability(rate=_require.exact(rate, "rate"))
@@ -519,7 +507,7 @@ def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
         raise PrivateFact(
             f"{option}= alone needs the number of examples, and none is declared. It is private under "
             "add_remove and never read off the data: declare Public(size=...) or n=, buy a noisy count, or "
-            "give both rate= and batch=. Nothing was read or trained."
+            "give both rate= and batch=."
         )
     if batch is not None:
         _require.positive(batch=batch)

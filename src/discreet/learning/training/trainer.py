@@ -80,7 +80,7 @@ class Performance:
         if self.compiled and self.isolate:
             raise InvalidInput(
                 "compiled=True and isolate=True do not go together: example by example nothing is compiled. "
-                "Nothing was read or trained. Give one of them."
+                "Give one of them."
             )
 
     def updated(self, **options: object) -> Performance:
@@ -89,10 +89,7 @@ class Performance:
         # An option that is not at its default was given in performance=.
         twice = [name for name in set_options if getattr(self, name) != getattr(Performance(), name)]
         if twice:
-            raise InvalidInput(
-                f"{twice[0]}= was given to the trainer and in performance=. Nothing was read or "
-                f"trained. Give it once."
-            )
+            raise InvalidInput(f"{twice[0]}= was given to the trainer and in performance=. Give it once.")
         return replace(self, **set_options) if set_options else self  # type: ignore[arg-type]
 
 
@@ -158,14 +155,14 @@ def _check_together(trainer: Trainer) -> None:
     if declared is not None and size is not None and declared != size:
         raise InvalidInput(
             f"{type(trainer.schedule).__name__} samples from all examples, exactly: it was made for "
-            f"{declared}, and Public(size={size}) says otherwise. Nothing was read or trained. Leave out n=, "
-            "or make the schedule for the declared size."
+            f"{declared}, and Public(size={size}) says otherwise. Leave out n=, or make the schedule for the "
+            "declared size."
         )
     has_adaptive_clip, is_cyclic = isinstance(trainer.clip, Adaptive), isinstance(trainer.schedule, Cyclic)
     if has_adaptive_clip and (is_cyclic or trainer.noise == "discrete"):
         raise Unsupported(
             "an adaptive clip changes from step to step, and a cyclic schedule or discrete noise is priced "
-            "for one clip. Nothing was read or trained."
+            "for one clip."
         )
     # The noise of a cyclic schedule may be correlated over time: then its variance changes from step to step.
     if (
@@ -175,7 +172,7 @@ def _check_together(trainer: Trainer) -> None:
     ):
         raise Unsupported(
             "Adam subtracts one variance of noise, and here it may change from step to step: give "
-            "Adam(noise_aware=False). Nothing was read or trained."
+            "Adam(noise_aware=False)."
         )
 
 
@@ -201,8 +198,8 @@ def _factors(trainer: Trainer) -> list[float]:
         except Exception as error:
             # The function was given the number of a step, so its message tells nothing about a person.
             raise InvalidInput(
-                f"learning_rate({step}) failed: {type(error).__name__}: {error}. It must be a number "
-                f"for each of {steps} steps. Nothing was read or trained."
+                f"learning_rate({step}) failed: {type(error).__name__}: {error}. It must be a number for "
+                f"each of {steps} steps."
             ) from error
         _require.finite(**{f"learning_rate({step})": factors[-1]})
     return [factors[0], factors[-1], max(factors, key=abs)]
@@ -240,9 +237,8 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
         kind, rate = type(optimizer).__name__, optimizer.param_groups[0].get("lr", "...")
         raise InvalidInput(
             f"optimizer= is a torch.optim.{kind} for the weights of your model, and the trainer trains a "
-            "copy. Nothing was read or trained. Say how to build one, optimizer=lambda parameters: "
-            f"torch.optim.{kind}(parameters, lr={rate}), or give learning.SGD(lr=...) or "
-            "learning.Adam(lr=...)."
+            f"copy. Say how to build one, optimizer=lambda parameters: torch.optim.{kind}(parameters, "
+            f"lr={rate}), or give learning.SGD(lr=...) or learning.Adam(lr=...)."
         )
     _check_deviation(trainer)
     is_own = isinstance(optimizer, SGD | Adam)
@@ -261,8 +257,8 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
     except Exception as error:
         # No data was read so far, so the message tells nothing about a person.
         raise InvalidInput(
-            f"optimizer= cannot take a step with a copy of the parameters: {type(error).__name__}: "
-            f"{error}. Nothing was read or trained. Give {_INSTEAD}."
+            f"optimizer= cannot take a step with a copy of the parameters: {type(error).__name__}: {error}. "
+            f"Give {_INSTEAD}."
         ) from error
 
 
@@ -426,16 +422,12 @@ class Trainer:
         """Return the noise multiplier, calibrated to (epsilon, delta) where it is not given."""
         if self.noise_multiplier is not None:
             if self.epsilon is not None:
-                raise InvalidInput(
-                    "give epsilon= and delta=, or noise_multiplier=, not both. Nothing was read or trained."
-                )
+                raise InvalidInput("give epsilon= and delta=, or noise_multiplier=, not both.")
             as_floats(self, "noise_multiplier")
             _require.positive(noise_multiplier=self.noise_multiplier)
             return self.noise_multiplier
         if self.epsilon is None or self.delta is None:
-            raise InvalidInput(
-                "say how private: epsilon= and delta=, or noise_multiplier=. Nothing was read or trained."
-            )
+            raise InvalidInput("say how private: epsilon= and delta=, or noise_multiplier=.")
         relation, grid = self.public.neighbors, self.grid
         return float(
             acc.calibrate(
@@ -477,10 +469,10 @@ class Trainer:
         """
         if entropy is None:
             raise InvalidInput(
-                "a trainer is run by a session, which charges its price first: dp.open(learning.Examples("
-                "inputs, targets, public), budget=..., ledger=...).train(trainer). Without a ledger, where "
-                "you account for trainer.event yourself: trainer(examples, entropy=sampling.Entropy()). "
-                "Nothing was read, charged or trained."
+                "a trainer is run by a session, which charges its price first: "
+                "dp.open(learning.Examples(inputs, targets, public), budget=..., ledger=...).train(trainer). "
+                "Without a ledger, where you account for trainer.event yourself: trainer(examples, "
+                "entropy=sampling.Entropy())."
             )
         if progress is not None and not callable(progress):
             raise _require.fail("progress", progress, "a function of the progress, called after each step")
@@ -592,7 +584,7 @@ class TrainingRun:
             steps = f"all {self.trainer.schedule.steps} steps that were paid for are taken"
             raise Halted(
                 f"{'a step failed or was interrupted, and ended the run' if self._failed else steps}. "
-                "Nothing was read. Training on means a new trainer, which pays for its own steps."
+                "Training on means a new trainer, which pays for its own steps."
             )
         if not self.engine.is_attached:
             with self:

@@ -83,8 +83,8 @@ class Union(Workload):
         object.__setattr__(self, "weights", _weights(self.weights, len(self.parts)))
         if len({part.domain for part in self.parts}) > 1:
             raise InvalidInput(
-                f"the parts of a union must have the same cells, got "
-                f"{sorted({p.domain for p in self.parts})}. Nothing was computed."
+                "the parts of a union must have the same cells, got "
+                f"{sorted({p.domain for p in self.parts})}."
             )
 
     @property
@@ -148,20 +148,17 @@ class Marginals(Workload):
             if any(not _is_position(i, len(sizes)) for i in s) or list(s) != sorted(set(s)):
                 raise InvalidInput(
                     f"a marginal is given by different positions between 0 and {len(sizes) - 1} in "
-                    f"increasing order, got {s}. Nothing was computed."
+                    f"increasing order, got {s}."
                 )
         if len(set(sets)) < len(sets):
-            raise InvalidInput(
-                "a marginal is asked for twice. Nothing was computed. Give it more weight instead."
-            )
+            raise InvalidInput("a marginal is asked for twice. Give it more weight instead.")
         object.__setattr__(self, "sizes", sizes)
         object.__setattr__(self, "sets", sets)
         object.__setattr__(self, "weights", _weights(self.weights, len(sets)))
         bases = tuple(_require.listed(bases=self.bases)) or tuple(Identity(n=n) for n in sizes)
         if tuple(b.domain if isinstance(b, Workload) else None for b in bases) != tuple((n,) for n in sizes):
             raise InvalidInput(
-                f"bases are workloads over one attribute each, of sizes {sizes}, such as "
-                f"prefix({sizes[0]}). Nothing was computed."
+                f"bases are workloads over one attribute each, of sizes {sizes}, such as prefix({sizes[0]})."
             )
         object.__setattr__(self, "bases", bases)
 
@@ -250,9 +247,7 @@ def marginals(
     """
     sizes = tuple(_require.listed(sizes=sizes))
     if (sets is None) == (ways is None):
-        raise InvalidInput(
-            "say which marginals: sets=[(0, 1), ...], or ways=2 for all pairs. Nothing was computed."
-        )
+        raise InvalidInput("say which marginals: sets=[(0, 1), ...], or ways=2 for all pairs.")
     if ways is not None:
         _require.integer(ways=ways, at_least=0)
         sets = combinations(range(len(sizes)), ways)
@@ -321,7 +316,7 @@ def _weights(values: Any, length: int) -> tuple[float, ...]:
     for weight in weights:
         _require.positive(weight=weight)
     if len(weights) != length:
-        raise InvalidInput(f"{length} parts need as many weights, got {len(weights)}. Nothing was computed.")
+        raise InvalidInput(f"{length} parts need as many weights, got {len(weights)}.")
     return tuple(float(weight) for weight in weights)
 
 

@@ -75,7 +75,7 @@ class Factorization:
         if self.workload.cells != self.strategy.cells:
             raise InvalidInput(
                 f"the workload is about {self.workload.cells:,} cells, the strategy about "
-                f"{self.strategy.cells:,}. Nothing was computed."
+                f"{self.strategy.cells:,}."
             )
 
     @property
@@ -193,7 +193,7 @@ def optimize(workload: Workload, norm: Norm = "l2") -> Factorization:
     if not workload.frobenius > 0:
         raise InvalidInput(
             "every question of the workload is zero, or so small that its square is zero in floats, so there "
-            "is nothing to measure. Nothing was computed."
+            "is nothing to measure."
         )
     return _optimize(workload, norm)
 
@@ -207,9 +207,8 @@ def _optimize(workload: Workload, norm: Norm) -> Factorization:
         tried.append((error_of(workload, strategy, norm), name, strategy))
     if not tried:
         raise InvalidInput(
-            f"no strategy is known for a workload with {workload.cells:,} cells that is neither a "
-            f"product nor made of marginals. "
-            f"Nothing was computed. Write it as products over attributes, or as marginals."
+            f"no strategy is known for a workload with {workload.cells:,} cells that is neither a product "
+            "nor made of marginals. Write it as products over attributes, or as marginals."
         )
     # Of errors that differ by rounding alone the first candidate wins, so that the choice is the same on all
     # machines.

@@ -189,7 +189,7 @@ class DenseGrid(Grid):
         if self.largest > 1 << 21 or self.rows > 1 << 20 or matrix.shape[1] > MAX_CELLS:
             raise InvalidInput(
                 f"a strategy of {self.rows:,} rows and {matrix.shape[1]:,} cells with entries up to "
-                f"{self.largest:,} is too large to be one matrix. Nothing was read."
+                f"{self.largest:,} is too large to be one matrix."
             )
         exact = (
             int(np.abs(matrix).sum(axis=0).max(initial=0)),
@@ -197,9 +197,7 @@ class DenseGrid(Grid):
         )
         self.column = (bound[0] or exact[0], bound[1] or exact[1])
         if self.column[0] < exact[0] or self.column[1] < exact[1]:
-            raise InvalidInput(
-                "the strategy on its grid is more sensitive than was planned for. Nothing was read."
-            )
+            raise InvalidInput("the strategy on its grid is more sensitive than was planned for.")
         floats = matrix.astype(np.float64)
         X = floats.T @ floats
         self._gram, self._inverse = X, _inverse(X)
@@ -319,9 +317,8 @@ def products(workload: Workload, sizes: tuple[int, ...]) -> list[tuple[float, Pr
         workload = Product(factors=(workload,))
     if tuple(f.cells for f in workload.factors) != sizes:
         raise Unsupported(
-            f"the strategy is a product over factors of {sizes} cells, the workload is not. Nothing "
-            f"was computed. Write the workload as "
-            f"products of the same factors."
+            f"the strategy is a product over factors of {sizes} cells, the workload is not. Write the "
+            "workload as products of the same factors."
         )
     return [(1.0, workload)]
 
@@ -504,14 +501,11 @@ class TableGrid(Grid):
     def _require_measured(self, workload: Workload) -> Marginals:
         """Return the workload as marginals; refuse those that were not measured."""
         if not isinstance(workload, Marginals) or workload.sizes != self.marginals.sizes:
-            raise Unsupported(
-                "tables were measured, which can answer marginals of the same attributes only. Nothing was "
-                "computed."
-            )
+            raise Unsupported("tables were measured, which can answer marginals of the same attributes only.")
         if workload.bases != self.marginals.bases or not set(workload.sets) <= set(self.marginals.closure):
             raise Unsupported(
-                "the strategy does not measure all of these marginals. Nothing was computed. Choose one "
-                "strategy for all of them together."
+                "the strategy does not measure all of these marginals. Choose one strategy for all of them "
+                "together."
             )
         return workload
 
@@ -576,9 +570,8 @@ def _require_memory(entries: int) -> None:
     """Refuse, before anything is charged, a strategy whose measurements would not fit into memory."""
     if entries > MAX_ENTRIES:
         raise InvalidInput(
-            f"this strategy has {entries:,} cells or measurements, more than {MAX_ENTRIES:,}. "
-            f"Nothing was read. Ask for marginals of few "
-            f"attributes."
+            f"this strategy has {entries:,} cells or measurements, more than {MAX_ENTRIES:,}. Ask for "
+            "marginals of few attributes."
         )
 
 

@@ -121,9 +121,7 @@ class Cells:
 
     def __call__(self, source: Source) -> Integers:
         if self.length(source.public) > MAX_ENTRIES:
-            raise InvalidInput(
-                f"these are {self.length(source.public):,} cells: too many to write out. Nothing was read."
-            )
+            raise InvalidInput(f"these are {self.length(source.public):,} cells: too many to write out.")
         return self.counts(source).table(range(len(self.attributes))).ravel()
 
 
@@ -225,25 +223,23 @@ class WorkloadMechanism:
         ):
             raise InvalidInput(
                 f"the cells are {' by '.join(map(str, domain))}, the workload is about "
-                f"{' by '.join(map(str, self.workload.domain))}. Nothing was read."
+                f"{' by '.join(map(str, self.workload.domain))}."
             )
         if self.strategy.cells != self.workload.cells:
-            raise InvalidInput("the strategy is about other cells than the workload. Nothing was read.")
+            raise InvalidInput("the strategy is about other cells than the workload.")
         if self.noise.neighbors != self.public.neighbors:
             raise WrongRelation(
                 f"the noise is priced for {self.noise.neighbors}, the table is protected under "
-                f"{self.public.neighbors}. Nothing was read or released."
+                f"{self.public.neighbors}."
             )
         sensitivity = strategy_sensitivity(self.public, self.cells, self.strategy, self.norm)
         if not self.noise.covers(sensitivity):
             raise InvalidInput(
                 f"one unit can move the measurements by {sensitivity}, more than the noise is priced for: "
-                f"{self.noise}. Nothing was read or released."
+                f"{self.noise}."
             )
         if not math.isfinite(self.rmse):
-            raise InvalidInput(
-                "the strategy does not determine the answers of the workload. Nothing was read or released."
-            )
+            raise InvalidInput("the strategy does not determine the answers of the workload.")
 
     @property
     def event(self) -> Event:
@@ -357,9 +353,7 @@ def answer(
     options = []
     for plan in plans:
         if plan.norm not in norms:
-            raise InvalidInput(
-                f"a strategy for {plan.norm} noise does not fit this price: {norms}. Nothing was read."
-            )
+            raise InvalidInput(f"a strategy for {plan.norm} noise does not fit this price: {norms}.")
         sensitivity = strategy_sensitivity(public, cells, plan.strategy, plan.norm)
         noise = noise_for(sensitivity, plan.norm, public, epsilon=epsilon, delta=delta, rho=rho)
         options.append(
@@ -382,9 +376,7 @@ def norms_for_price(epsilon: Real | None, delta: float, rho: Real | None) -> tup
     Anything but exactly one of epsilon and rho is refused.
     """
     if (epsilon is None) == (rho is None):
-        raise InvalidInput(
-            "give either epsilon (with or without delta) or rho. Nothing was read or released."
-        )
+        raise InvalidInput("give either epsilon (with or without delta) or rho.")
     if rho is not None:
         _require.price(rho=rho)
         return ("l2",)

@@ -258,8 +258,7 @@ class Hierarchical(Strategy):
         if len(weights) != len(tree_levels(self.n, self.branching)):
             raise InvalidInput(
                 f"a tree over {self.n} cells with {self.branching} branches has "
-                f"{len(tree_levels(self.n, self.branching))} levels, got "
-                f"{len(weights)} weights. Nothing was computed."
+                f"{len(tree_levels(self.n, self.branching))} levels, got {len(weights)} weights."
             )
         object.__setattr__(self, "weights", tuple(float(w) for w in weights))
 
@@ -536,9 +535,8 @@ def _require_cells(n: int) -> None:
     """Refuse a domain too large for a strategy that is one matrix."""
     if n > MAX_CELLS:
         raise InvalidInput(
-            f"strategies for {n:,} cells are not searched as one matrix (at most {MAX_CELLS:,}). "
-            f"Nothing was computed. Write the workload as "
-            f"a product over attributes, or as marginals."
+            f"strategies for {n:,} cells are not searched as one matrix (at most {MAX_CELLS:,}). Write the "
+            "workload as a product over attributes, or as marginals."
         )
 
 

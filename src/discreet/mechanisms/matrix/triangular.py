@@ -140,7 +140,7 @@ class Dense(Triangular):
 
     def row(self, step: int) -> Matrix:
         if step >= len(self.rows):
-            raise InvalidInput(f"this strategy is for {len(self.rows)} steps. Nothing was read or trained.")
+            raise InvalidInput(f"this strategy is for {len(self.rows)} steps.")
         return np.array(self.rows[step][::-1])
 
 
@@ -344,7 +344,7 @@ class Buffered(Triangular):
         if len(self.decays) != len(self.inverse_decays) or not self.decays or not interlaced:
             raise InvalidInput(
                 "a buffered strategy has as many decays as inverse decays, which interlace: decays[0] > "
-                "inverse_decays[0] > decays[1] > ... Nothing was computed. matrix.blt(steps) chooses them."
+                "inverse_decays[0] > decays[1] > ... matrix.blt(steps) chooses them."
             )
         # Half of _SLOWEST, so that rounding 1 - decay refuses no result of `blt`.
         if mixed[0] > 1 - _SLOWEST / 2 or len(self.decays) > MAX_BUFFERS:

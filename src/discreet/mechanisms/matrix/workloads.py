@@ -96,10 +96,7 @@ class Workload:
         """Return a vector as floats; refuse one of another length."""
         values = np.asarray(x, dtype=np.float64)
         if values.shape != (length,):
-            raise InvalidInput(
-                f"a vector of {length} numbers is needed here, got shape {values.shape}. Nothing was "
-                f"computed."
-            )
+            raise InvalidInput(f"a vector of {length} numbers is needed here, got shape {values.shape}.")
         return values
 
     def _require_small(self, entries: int, what: str) -> None:
@@ -107,9 +104,8 @@ class Workload:
         entries."""
         if entries > MAX_ENTRIES:
             raise InvalidInput(
-                f"{what} of a workload with {self.queries:,} questions and {self.cells:,} cells "
-                f"would have {entries:,} entries. Nothing was "
-                f"computed. Keep it implicit: a product over attributes, or marginals."
+                f"{what} of a workload with {self.queries:,} questions and {self.cells:,} cells would have "
+                f"{entries:,} entries. Keep it implicit: a product over attributes, or marginals."
             )
 
 
@@ -261,16 +257,12 @@ class Explicit(Workload):
         rows = tuple(tuple(_require.listed(row=row)) for row in _require.listed(matrix=self.matrix))
         _require.non_empty(matrix=rows)
         if len({len(row) for row in rows}) > 1 or not rows[0]:
-            raise InvalidInput(
-                "the rows of a workload must have one length, of at least 1. Nothing was computed."
-            )
+            raise InvalidInput("the rows of a workload must have one length, of at least 1.")
         for row in rows:
             _require.finite(**{f"entry_{j}": value for j, value in enumerate(row)})
         object.__setattr__(self, "matrix", tuple(tuple(float(v) for v in row) for row in rows))
         if max(abs(v) for row in self.matrix for v in row) > LARGEST:
-            raise InvalidInput(
-                f"the entries of a workload must be at most {LARGEST:g} in size. Nothing was computed."
-            )
+            raise InvalidInput(f"the entries of a workload must be at most {LARGEST:g} in size.")
         over = tuple(_require.listed(over=self.over)) or (len(rows[0]),)
         for size in over:
             _require.integer(size=size, at_least=1)
@@ -335,7 +327,7 @@ def explicit(matrix: Any, over: Sequence[int] = ()) -> Explicit:
     try:
         array = np.asarray(matrix)
     except ValueError:
-        raise InvalidInput("the rows of a workload must have one length. Nothing was computed.") from None
+        raise InvalidInput("the rows of a workload must have one length.") from None
     if (
         array.ndim != 2
         or array.dtype == object
@@ -354,7 +346,7 @@ def predicates(conditions: Any, over: Sequence[int] = ()) -> Explicit:
     try:
         array = np.asarray(conditions)
     except ValueError:
-        raise InvalidInput("the rows of a workload must have one length. Nothing was computed.") from None
+        raise InvalidInput("the rows of a workload must have one length.") from None
     if array.dtype != bool:
         raise _require.fail("conditions", f"an array of kind {array.dtype}", "rows of True and False")
     return explicit(array, over)

@@ -361,16 +361,14 @@ class _Opened:
                 if stamp is not None
             ):
                 raise EngineError(
-                    "the engine stopped, and a file of the table has changed since it was opened. "
-                    "Nothing was charged. Open the table again."
+                    "the engine stopped, and a file of the table has changed since it was opened. Open the "
+                    "table again."
                 )
             try:
                 self._open()
                 self.lock()
             except Exception:
-                raise EngineError(
-                    "the engine stopped and cannot be started again. Nothing was charged."
-                ) from None
+                raise EngineError("the engine stopped and cannot be started again.") from None
 
     def _check_files(self) -> None:
         """Refuse a Parquet file that has changed since it was opened.
@@ -385,8 +383,8 @@ class _Opened:
             )
             if parquet and stamp is not None and file_stamp(data) != stamp:
                 raise EngineError(
-                    f"the file of table {name!r} has changed since it was opened, or is gone. "
-                    f"Nothing was charged. Open the table again."
+                    f"the file of table {name!r} has changed since it was opened, or is gone. Open the table "
+                    "again."
                 )
 
     def current(self) -> None:
@@ -397,7 +395,7 @@ class _Opened:
             if not complete or file_stamp(data) != self._stamps[name]:
                 raise EngineError(
                     f"the files of table {name!r} have changed since it was opened, and new rows would not "
-                    f"be seen. Nothing was read, closed or charged. Open the table again."
+                    f"be seen. Open the table again."
                 )
 
     def try_renew(self) -> None:

@@ -66,8 +66,7 @@ def file_kind(path: str) -> str:
     else:
         way_out = "Convert it to one of these, and give that file."
     raise InvalidInput(
-        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz, .csv.zst). Nothing was opened. "
-        f"{way_out}"
+        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz, .csv.zst). {way_out}"
     )
 
 
@@ -140,8 +139,7 @@ def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Se
         raise
     except (OSError, ValueError, csv.Error):
         raise InvalidInput(
-            f"{Path(path).name!r} cannot be read as text in UTF-8. Nothing was opened or charged. "
-            f"Convert the file{_conversion(path)}."
+            f"{Path(path).name!r} cannot be read as text in UTF-8. Convert the file{_conversion(path)}."
         ) from None
     if spans is None:
         raise InvalidInput(_unpaired(Path(path).name))
@@ -188,8 +186,8 @@ def _conversion(path: str) -> str:
 def _unpaired(file: str) -> str:
     """Return the message for a file whose quotes do not pair up."""
     return (
-        f"the quotes of {file!r} do not pair up: an unclosed one would swallow the lines after it. Nothing "
-        f'was opened or charged. Put fields that hold quotes between quotes, and write "" for each inside.'
+        f"the quotes of {file!r} do not pair up: an unclosed one would swallow the lines after it. Put "
+        'fields that hold quotes between quotes, and write "" for each inside.'
     )
 
 
@@ -197,26 +195,25 @@ def _mixed_ends(file: str) -> str:
     """Return the message for a file whose lines end in different ways."""
     return (
         f"lines of {file!r} end in different ways: some in CR and LF, and there are CRs without LF, which "
-        f"would become part of another line. Nothing was opened or charged. Write the file anew."
+        "would become part of another line. Write the file anew."
     )
 
 
 def _ambiguous(file: str, names: Sequence[str]) -> str:
     """Return the message for a first line that does not name each column exactly once."""
-    nothing = "Nothing was opened or charged."
     if not names:
-        return f"the first line of {file!r} is empty: it must name the columns, each once. {nothing}"
+        return f"the first line of {file!r} is empty: it must name the columns, each once."
     if "" in names:
         return (
             f"the first line of {file!r} must name the columns, each once: column {names.index('') + 1} has "
-            f"no name (the index that pandas writes, or a mark behind the last column). {nothing} Give it "
+            f"no name (the index that pandas writes, or a mark behind the last column). Give it "
             f"one there; a column that nobody will ask about needs no declaration."
         )
     name = next(name for name in names if names.count(name) > 1)
     positions = " and ".join(str(i) for i, other in enumerate(names, start=1) if other == name)
     return (
         f"the first line of {file!r} must name the columns, each once: {name!r} stands in columns "
-        f"{positions}. {nothing} Give them different names there; those that nobody will ask about need no "
+        f"{positions}. Give them different names there; those that nobody will ask about need no "
         f"declaration."
     )
 
@@ -225,14 +222,13 @@ def _absent(file: str, column: str, names: Sequence[str], mark: str) -> str:
     """Return the message for a declared column that the first line of a file does not name; it suggests
     another delimiter than `mark` where the first line seems to use one."""
     problem = f"the schema declares {column!r}, and {file!r} has no such column."
-    nothing = "Nothing was opened or charged."
     other = next((m for m in (";", "\t", "|", ",") if m != mark and m in names[0]), None)
     if len(names) == 1 and other is not None:
         return (
-            f"{problem} Split at {mark!r}, its first line is one name that holds {other!r}. {nothing} If "
+            f"{problem} Split at {mark!r}, its first line is one name that holds {other!r}. If "
             f"that separates its fields, write delimiter = {_toml(other)} under [format] in the schema file."
         )
-    return f"{problem}{_require.did_you_mean(column, names)} It has: {', '.join(names)}. {nothing}"
+    return f"{problem}{_require.did_you_mean(column, names)} It has: {', '.join(names)}."
 
 
 def _toml(mark: str) -> str:
@@ -247,9 +243,7 @@ def parquet_schema(path: str) -> pa.Schema:
     try:
         return pq.read_schema(path)
     except (pa.ArrowException, OSError):
-        raise InvalidInput(
-            f"{Path(path).name!r}, as Parquet, cannot be read. Nothing was opened or charged. Check the file."
-        ) from None
+        raise InvalidInput(f"{Path(path).name!r}, as Parquet, cannot be read. Check the file.") from None
 
 
 def check_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> None:
@@ -267,7 +261,7 @@ def check_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> No
     column = f"column {differ[0]!r}" if differ else "the order of columns"
     raise InvalidInput(
         f"{Path(path).name!r} and {Path(first).name!r} do not have the same columns and types: {column} "
-        f"differs. Nothing was opened or charged. Write the files anew with one schema."
+        "differs. Write the files anew with one schema."
     )
 
 
@@ -357,9 +351,8 @@ def _by_column(rows: Sequence[Any]) -> dict[str, list[Any]]:
     if not rows or not all(isinstance(row, Mapping) for row in rows):
         raise InvalidInput(
             "a list must have at least one entry, and each entry must be a row such as "
-            "{'age': 34, 'ward': 'A'}. Nothing was opened. Give a "
-            "path to a .parquet or .csv file, a data frame, an Arrow table, or a mapping of columns, "
-            "{'age': [34, 51], ...}."
+            "{'age': 34, 'ward': 'A'}. Give a path to a .parquet or .csv file, a data frame, an Arrow table, "
+            "or a mapping of columns, {'age': [34, 51], ...}."
         )
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
@@ -381,8 +374,7 @@ def _series(series: Any) -> Any:
     except BaseException:
         # BaseException: where Arrow has no type, polars raises a PanicException, which is no Exception.
         raise InvalidInput(
-            f"column {series.name!r} is of a type that Arrow does not have. Nothing was opened. Cast "
-            f"or drop it."
+            f"column {series.name!r} is of a type that Arrow does not have. Cast or drop it."
         ) from None
 
 
@@ -414,7 +406,7 @@ class TableReader:
                 self._several_csv(name, data)
         elif isinstance(data, str | Path):
             if not Path(data).is_file():
-                raise InvalidInput(f"there is no file {str(data)!r}. Nothing was opened or charged.")
+                raise InvalidInput(f"there is no file {str(data)!r}.")
             path = str(Path(data).resolve())
             (self._parquet if file_kind(path) == "parquet" else self._csv)(name, path)
         elif isinstance(data, Csv):
@@ -430,9 +422,7 @@ class TableReader:
             return self.con.execute(sql)
         except Exception:
             # DuckDB's error is not shown, as it may quote the file.
-            raise InvalidInput(
-                f"{what} cannot be read. Nothing was opened or charged. Check the file."
-            ) from None
+            raise InvalidInput(f"{what} cannot be read. Check the file.") from None
 
     def _parquet(self, name: str, *paths: str) -> None:
         what = f"{Path(paths[0]).name!r}, as Parquet," if len(paths) == 1 else f"table {name!r}"
@@ -471,7 +461,7 @@ class TableReader:
             if columns != first_columns:
                 raise InvalidInput(
                     f"the columns of {path.name!r} are not those of {data.paths[0].name!r}, in their order. "
-                    f"Nothing was opened or charged. Files of one table have the same first line."
+                    "Files of one table have the same first line."
                 )
             row = f"{ROW} + (CAST({number} AS BIGINT) << {_ROW_BITS})"
             rows = f"SELECT * REPLACE ({row} AS {ROW}) FROM {file}"
@@ -522,7 +512,7 @@ class TableReader:
             # It could read any file of this account.
             raise InvalidInput(
                 f"{data.table!r} of {Path(path).name!r} is a view, and only tables are opened: what a view "
-                f"reads is not in its file. Nothing was opened. Make a table of it with CREATE TABLE ... AS."
+                "reads is not in its file. Make a table of it with CREATE TABLE ... AS."
             )
         described = self._run(f"DESCRIBE {table}", what).fetchall()
         check_names(name, [*(column for column, *_ in described), ROW])
@@ -577,9 +567,7 @@ class TableReader:
             # The error is not shown, as it may quote the file.
             readable = False
         if not readable:
-            raise InvalidInput(
-                f"{what} holds values that cannot be read. Nothing was opened or charged. Check the file."
-            )
+            raise InvalidInput(f"{what} holds values that cannot be read. Check the file.")
         self.paths.append(path)
 
     def _reads(self, name: str, columns: Sequence[str], types: Mapping[str, str]) -> bool:

@@ -342,7 +342,7 @@ class PostgreSQL:
         if not same:
             raise EngineError(
                 f"a table of {self._public.table!r} is not what it was when it was opened (its columns, "
-                f"their types, or who may read it), or is gone. Nothing was read. Open it again."
+                "their types, or who may read it), or is gone. Open it again."
             )
 
     @contextmanager
@@ -385,14 +385,12 @@ def _open_tables(
     """Return the tables as they are now, by the names that queries use. `names` maps these names to those in
     the database."""
     if connection.info.server_version < OLDEST:
-        raise InvalidInput(
-            f"the server at {address.label} is older than PostgreSQL {OLDEST // 10000}. Nothing was opened."
-        )
+        raise InvalidInput(f"the server at {address.label} is older than PostgreSQL {OLDEST // 10000}.")
     (encoding,) = connection.execute("SHOW server_encoding").fetchone()
     if encoding != "UTF8":
         raise InvalidInput(
             f"the database at {address.label} keeps its texts as {encoding}, not UTF8, and some of them "
-            f"might not be readable. Nothing was opened."
+            "might not be readable."
         )
     declared = {public.table: (public.schema, public.unit.column)}
     declared |= {t.name: (t.schema, t.unit) for t in public.tables}
@@ -409,8 +407,8 @@ def _open_tables(
         (readable,) = connection.execute(f"SELECT has_table_privilege({shape.oid}, 'SELECT')").fetchone()
         if not readable:
             raise InvalidInput(
-                f"this role may not read {names[name]!r}. Nothing was opened. GRANT SELECT on all of the "
-                f"table: it is locked against changes of its columns while it is read."
+                f"this role may not read {names[name]!r}. GRANT SELECT on all of the table: it is locked "
+                "against changes of its columns while it is read."
             )
         tables[name] = PostgresTable(name, relation, shape, tuple(schema), unit)
     return tables
@@ -435,8 +433,7 @@ def connect_postgres(
     for name, relation in (related or {}).items():
         if not isinstance(relation, str):
             raise InvalidInput(
-                f"table {name!r} must be in the same database: give its name there, such as 'clinic.{name}'. "
-                f"Nothing was opened."
+                f"table {name!r} must be in the same database: give its name there, such as 'clinic.{name}'."
             )
         names[name] = relation
     return PostgreSQL(Address(address), names, public, seconds=seconds)

@@ -112,9 +112,7 @@ def parse(name: str) -> tuple[str, ...]:
     in SQL, a part without quotes keeps its capital letters."""
     part = r'(?:"(?:[^"\0]|"")+"|[^".\0]+)'
     if not re.fullmatch(rf"{part}(?:\.{part})?", name):
-        raise InvalidInput(
-            f"{name!r} is not the name of a table, such as 'visits' or 'clinic.visits'. Nothing was opened."
-        )
+        raise InvalidInput(f"{name!r} is not the name of a table, such as 'visits' or 'clinic.visits'.")
     parts = re.findall(part, name)
     return tuple(p[1:-1].replace('""', '"') if p.startswith('"') else p for p in parts)
 
@@ -130,8 +128,8 @@ def resolve(connection: Any, name: str) -> tuple[str, str]:
         if look(connection, (schema, parts[0])) is not None:
             return schema, parts[0]
     raise InvalidInput(
-        f"there is no table {name!r} in the schemas {path}, or this role may not see it. Nothing was opened. "
-        f"Say 'schema.table' for one elsewhere."
+        f"there is no table {name!r} in the schemas {path}, or this role may not see it. Say 'schema.table' "
+        "for one elsewhere."
     )
 
 
@@ -154,24 +152,23 @@ def check(name: str, shape: RelationShape | None) -> RelationShape:
     which the role sees only some rows. `name` is for messages."""
     if shape is None:
         raise InvalidInput(
-            f"there is no table {name!r}, or this role may not see it. Nothing was opened. Say "
-            f"'schema.table', and GRANT USAGE on the schema and SELECT on the table."
+            f"there is no table {name!r}, or this role may not see it. Say 'schema.table', and GRANT USAGE "
+            "on the schema and SELECT on the table."
         )
     if shape.kind not in _READABLE:
         raise InvalidInput(
             f"{name!r} is a view, a foreign table or no table at all: whether it can be read may depend on "
-            f"one row. Nothing was opened. Make a materialized view of it."
+            "one row. Make a materialized view of it."
         )
     if any(kind not in _READABLE for _, kind in shape.parts):
         raise InvalidInput(
             f"a partition or heir of {name!r} is a foreign table: whether it can be read may depend on one "
-            f"row. Nothing was opened. Make a materialized view of it."
+            "row. Make a materialized view of it."
         )
     if shape.filtered:
         raise InvalidInput(
             f"row-level security hides rows of {name!r} from this role, by conditions that may depend on "
-            f"other rows. Nothing was opened. Use a role that sees all rows (BYPASSRLS), or a "
-            f"materialized view."
+            "other rows. Use a role that sees all rows (BYPASSRLS), or a materialized view."
         )
     check_names(name, [*(column for column, _, _ in shape.columns), ROW])
     return shape
@@ -394,13 +391,13 @@ class Address:
             # The driver's error is not shown, as it may quote the address and a password in it.
             raise InvalidInput(
                 "this is not an address of a PostgreSQL database, such as "
-                "postgresql://user@host:5432/database. Nothing was opened."
+                "postgresql://user@host:5432/database."
             ) from None
         for name in _SECRETS:
             if parts.get(name):
                 raise InvalidInput(
-                    f"the address has a {name} in it, which would end up in histories and logs. Nothing was "
-                    f"opened. Leave it out, and put it into PGPASSWORD, ~/.pgpass or a service file."
+                    f"the address has a {name} in it, which would end up in histories and logs. Leave it "
+                    "out, and put it into PGPASSWORD, ~/.pgpass or a service file."
                 )
         # The timeout is in seconds.
         self._parts = {"connect_timeout": "10", "application_name": "discreet", **parts}
@@ -422,9 +419,8 @@ class Address:
             )
         except (psycopg.Error, UnicodeError):
             raise EngineError(
-                f"no connection to the PostgreSQL database at {self.label}. Nothing was opened, read or "
-                f"charged. Check that it runs, the address, and the password in PGPASSWORD, ~/.pgpass or a "
-                f"service file."
+                f"no connection to the PostgreSQL database at {self.label}. Check that it runs, the address, "
+                "and the password in PGPASSWORD, ~/.pgpass or a service file."
             ) from None
 
     def __repr__(self) -> str:
@@ -480,8 +476,7 @@ class Pool:
                 # The server may have closed an idle connection; then the next one is tried.
                 if not is_reused:
                     raise EngineError(
-                        f"the PostgreSQL database at {self.address.label} begins no transaction. Nothing was "
-                        f"read."
+                        f"the PostgreSQL database at {self.address.label} begins no transaction."
                     ) from None
 
     def _take(self) -> tuple[Any, bool]:

@@ -20,20 +20,20 @@ def withheld(who: str = "the engine") -> EngineError:
     """Return the error for a query on which the engine failed. It does not show the engine's own message."""
     return EngineError(
         f"{who} could not compute this query. Its message is withheld because it may reveal something about "
-        f"the data. Nothing was released."
+        "the data."
     )
 
 
 def unplanned(who: str) -> Unsupported:
     """Return the error for a query that an engine cannot plan: it is refused before it is charged."""
-    return Unsupported(f"{who} cannot plan this query. Nothing was read or charged. Ask it in smaller parts.")
+    return Unsupported(f"{who} cannot plan this query. Ask it in smaller parts.")
 
 
 def too_late(seconds: float | None) -> TimeLimit:
     """Return the error for a query that took longer than the public limit."""
     return TimeLimit(
-        f"the query took longer than the public limit of {seconds:g} seconds and was stopped. Nothing was "
-        f"released. Ask for less, or have the steward raise the limit."
+        f"the query took longer than the public limit of {seconds:g} seconds and was stopped. Ask for less, "
+        "or have the steward raise the limit."
     )
 
 
@@ -69,7 +69,7 @@ def check_declared(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> No
             suggestion = _require.did_you_mean(missing[0], columns)
             raise InvalidInput(
                 f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{suggestion} It "
-                f"has: {', '.join(columns)}. Nothing was opened."
+                f"has: {', '.join(columns)}."
             )
     check_public(public, kinds)
 
@@ -110,5 +110,5 @@ def not_unique(table: str, columns: Sequence[str]) -> InvalidInput:
     one."""
     return InvalidInput(
         f"the key {list(columns)} of table {table!r} is not unique: two rows agree in it, or a row has none. "
-        f"Nothing was opened. Leave it out, or declare another."
+        "Leave it out, or declare another."
     )

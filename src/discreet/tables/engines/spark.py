@@ -203,7 +203,7 @@ def local_session() -> Any:
         raise
     except Exception:
         raise InvalidInput(
-            "Spark cannot be started: it needs Java 17 (JAVA_HOME, or java on the path). Nothing was opened."
+            "Spark cannot be started: it needs Java 17 (JAVA_HOME, or java on the path)."
         ) from None
 
 
@@ -216,7 +216,7 @@ def read(session: Any, name: str, data: Any) -> SparkTable:
     else:
         raise InvalidInput(
             f"{type(data).__name__} is not a table that Spark has: give a DataFrame, such as "
-            f"spark.table('visits'), or the path of Parquet files. Nothing was opened."
+            "spark.table('visits'), or the path of Parquet files."
         )
     kinds = kinds_of(frame)
     columns = [_valid_column(frame, field) for field in frame.schema.fields if kinds[field.name] in KINDS]
@@ -231,17 +231,17 @@ def _in_session(session: Any, name: str, frame: Any) -> Any:
     if not isinstance(frame, DataFrame):
         raise InvalidInput(
             "a DataFrame of Spark Connect runs in another process, under settings that cannot be made sure "
-            "of here. Nothing was opened. Open the table where the Spark driver runs."
+            "of here. Open the table where the Spark driver runs."
         )
     plan = frame._jdf.queryExecution().analyzed()
     if frame.isStreaming:
-        raise InvalidInput(f"table {name!r} is a stream, and has no end. Nothing was opened.")
+        raise InvalidInput(f"table {name!r} is a stream, and has no end.")
     # The first computation, if there is one, is named in the error.
     for node, expression in _computations(plan):
         raise InvalidInput(
             f"the DataFrame of table {name!r} computes something ({expression or node}): that could fail on "
-            f"a row, or come out otherwise when a lost worker's part is computed again. Nothing was opened. "
-            f"Write it to a table first, and give that: spark.table(...)."
+            "a row, or come out otherwise when a lost worker's part is computed again. Write it to a table "
+            "first, and give that: spark.table(...)."
         )
     dataset = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
     return DataFrame(_of_unknown_size(session, dataset), session)
@@ -298,14 +298,12 @@ def _elements(sequence: Any) -> list[Any]:
 def _parquet(session: Any, data: str | Path) -> Any:
     """Read Parquet files."""
     if "://" not in str(data) and not files_of(data):
-        raise InvalidInput(f"there is no Parquet file in {str(data)!r}. Nothing was opened.")
+        raise InvalidInput(f"there is no Parquet file in {str(data)!r}.")
     try:
         return session.read.parquet(str(data))
     except Exception:
         # Spark's error is not shown, as it may quote the file.
-        raise InvalidInput(
-            f"{Path(data).name!r} cannot be read as Parquet files. Nothing was opened or charged."
-        ) from None
+        raise InvalidInput(f"{Path(data).name!r} cannot be read as Parquet files.") from None
 
 
 def _valid_column(frame: Any, field: Any) -> Any:
@@ -418,7 +416,7 @@ class Spark:
         if key is not None and key not in table.kinds:
             raise InvalidInput(
                 f"the key {key!r} is not in table {name!r}.{_require.did_you_mean(key, table.kinds)} It has: "
-                f"{', '.join(table.kinds)}. Nothing was opened."
+                f"{', '.join(table.kinds)}."
             )
         return table.with_row(key)
 
@@ -447,15 +445,15 @@ class Spark:
         for name, stamp in self._stamps.items():
             if stamp is not None and files_stamp(self._data[name]) != stamp:
                 raise EngineError(
-                    f"the files of table {name!r} have changed since it was opened, or are gone. Nothing was "
-                    f"charged. Open the table again."
+                    f"the files of table {name!r} have changed since it was opened, or are gone. Open the "
+                    "table again."
                 )
         try:
             stopped = self._context._jsc.sc().isStopped()
         except Exception:
             stopped = True
         if stopped:
-            raise EngineError("Spark has stopped. Nothing was charged. Start it, and open the table again.")
+            raise EngineError("Spark has stopped. Start it, and open the table again.")
 
     def current(self) -> None:
         """Raise `EngineError` if the files of the table have changed since it was opened."""

@@ -1,0 +1,93 @@
+"""An error of a verb that charges says whether anything was charged: the verb alone knows."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import discreet as dp
+from discreet import mechanisms
+from discreet._errors import charges
+from discreet._require import paying
+
+COUNT = "SELECT COUNT(*) AS n FROM t"
+
+
+def opened(epsilon: float = 2) -> dp.Session:
+    return dp.open(
+        {"x": [1, 2, 3]}, table="t", schema={"x": dp.Bounds(0, 9)}, unit=dp.rows(),
+        budget=dp.Budget(epsilon=epsilon), ledger=":memory:",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda people: people.sql(COUNT, epsilon=3),
+        lambda people: people.sql(COUNT, epsilon=-1),
+        lambda people: people.sql(COUNT, epsilo=1),
+        lambda people: people.sql("SELECT y FROM t", epsilon=1),
+        lambda people: people.sql(COUNT, within=1e-9),
+        lambda people: people.workload([COUNT], epsilon=0),
+        lambda people: people.ask(3),
+        lambda people: people.start(mechanisms.SparseVector),
+        lambda people: people.watch(3, epsilon=-1, positives=1),
+        lambda people: people.stream(COUNT, epsilon=3, horizon=4),
+        lambda people: people.fit(None, target="x"),
+        lambda people: people.plan([COUNT], epsilon=5).run(),
+        lambda people: people.curator.ask(mechanisms.noisy_count(people.public, epsilon=3)),
+    ],
+)
+def test_what_is_refused_before_the_charge_says_so(ask):
+    people = opened()
+    with pytest.raises(dp.DiscreetError, match=r" Nothing was charged\.$") as raised:
+        ask(people)
+    assert raised.value.charged is False
+    assert people.spent == 0
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (type(again), str(again), again.charged) == (type(raised.value), str(raised.value), False)
+
+
+def test_what_is_refused_after_a_charge_does_not_say_that_nothing_was_charged():
+    """The first of two questions is charged, the second does not fit any more."""
+    people = opened()
+
+    @paying
+    def both():
+        people.sql(COUNT, epsilon=1)
+        people.sql("SELECT SUM(x) AS s FROM t", epsilon=2)
+
+    with pytest.raises(dp.BudgetExceeded, match=r"What was charged before stays charged\.$") as raised:
+        both()
+    assert raised.value.charged is True
+    assert people.spent == 1
+
+
+def test_verbs_that_never_charge_and_functions_without_a_budget_leave_the_sentence_out():
+    people = opened()
+    before = charges.get()
+    for ask in (lambda: people.preview(COUNT, epsilon=-1), lambda: dp.accounting.epsilon(None, delta=0)):
+        with pytest.raises(dp.DiscreetError, match=r"^(?!.*charged)") as raised:
+            ask()
+        assert raised.value.charged is None
+    assert charges.get() == before
+
+
+def test_a_release_that_failed_says_itself_that_the_charge_stays(monkeypatch):
+    people = opened()
+    monkeypatch.setattr("discreet.curator.curator.checked_release", lambda release: 1 / 0)
+    with pytest.raises(dp.ReleaseFailed, match="nothing was released") as raised:
+        people.sql(COUNT, epsilon=1)
+    assert raised.value.charged is None
+    assert people.spent == 1
+
+
+def test_advice_fits_the_question_that_was_asked():
+    people = opened()
+    with pytest.raises(dp.BudgetExceeded) as raised:
+        people.sql(COUNT, epsilon=3)
+    assert raised.value.remedy == "Ask with less epsilon, or ask the steward for more."
+    with pytest.raises(dp.BudgetExceeded) as raised:
+        people.sql(COUNT, within=0.1)
+    assert raised.value.remedy == "Ask for a larger error than 0.1, or ask the steward for more."
