@@ -1,4 +1,5 @@
-# Every target sets up .venv by itself and re-installs only when pyproject.toml or constraints.txt changed.
+# Every target sets up its environment by itself and re-installs only when pyproject.toml or constraints.txt changed:
+# .venv has what the tests need, .venv-demo the package alone.
 PYTHON ?= python3
 VENV := .venv
 # where a virtual environment keeps its programs
@@ -14,8 +15,16 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test smoke test-fast test-all test-transformers test-newest lint format bench docs wheel docker peers clean
 
-demo: $(STAMP)
-	$(BIN)/discreet demo
+demo: .venv-demo/.installed
+	.venv-demo/$(SCRIPTS)/discreet demo
+
+# What `pip install .` brings, and nothing else. Editable, so that the demo shows the sources as they are now: a copy
+# would have to be made again whenever a file of src changed. Without --no-compile pip also compiles what is never
+# loaded, such as the tests of scipy and numpy: twice the CPU time and 75 MB more (docs/decisions/0030).
+.venv-demo/.installed: pyproject.toml constraints.txt
+	test -x .venv-demo/$(SCRIPTS)/python || $(PYTHON) -m venv .venv-demo
+	.venv-demo/$(SCRIPTS)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e .
+	touch $@
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
@@ -105,4 +114,4 @@ peers: .venv-peers/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-peers .venv-tmlt .venv-newest .venv-hf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist out
+	rm -rf $(VENV) .venv-demo .venv-peers .venv-tmlt .venv-newest .venv-hf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist out

@@ -57,7 +57,7 @@ def walk(*, own_file: bool) -> str:
     """The commands of README for one's own CSV file, as they stand there: in this environment instead of the
     one that `make` sets up, and with a file of one's own in the place of README's."""
     (block,) = [block for block in re.findall(r"```sh\n(.*?)```", README, re.S) if "<<'END'" in block]
-    block, activated = re.subn(r"^\. \.venv/.*\n", "", block, flags=re.M)
+    block, activated = re.subn(r"^\. \.venv-demo/.*\n", "", block, flags=re.M)
     trial = re.compile(r"^python - > visits\.csv <<'PY'.*?^PY\n", re.M | re.S)
     assert activated == len(trial.findall(block)) == 1
     return trial.sub("", block) if own_file else block
