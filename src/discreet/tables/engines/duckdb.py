@@ -19,7 +19,6 @@ text of an engine's error is shown.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ... import _require
+from ... import _require, _system
 from ..._errors import InvalidInput
 from ..._public import Bounds, Public
 from ..columns import converted_to, engine_types, id_kind_of, kind_of, without_codes
@@ -280,9 +279,7 @@ def _after_fork_in_child() -> None:
         threading.Thread(target=lambda _: threading.Event().wait(), args=(inherited,), daemon=True).start()
 
 
-# Windows does not fork.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+_system.at_fork(after_in_child=_after_fork_in_child)
 
 
 class _Opened:
