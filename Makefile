@@ -10,6 +10,8 @@ WORKERS ?= 2
 
 # Each test worker is a process of its own: threads inside numpy and torch would only get in each other's way.
 test smoke test-fast test-all test-transformers: export OMP_NUM_THREADS = 1
+# Sources and pages are UTF-8, also where the encoding of the system is another one (Windows).
+smoke: export PYTHONUTF8 = 1
 # Tests start hundreds of Python processes; each would compile the whole package again where nothing is kept.
 unexport PYTHONDONTWRITEBYTECODE
 

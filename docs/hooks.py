@@ -16,7 +16,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent.parent
 # folder or pattern of names: title of its part of the menu; what matches nothing is a room's page
 PARTS = (
-    (r"index|tour|explain|promise|api|sharp-edges|not-here", "Start"),
+    (r"index|tour|explain|promise|api|sharp-edges|not-here|never-run", "Start"),
     (r"tutorials/.*", "Tutorials"),
     (r"howto/.*", "How to"),
     (r"examples/.*", "Examples"),
