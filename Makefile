@@ -22,7 +22,7 @@ demo: .venv-demo/.installed
 
 # What `pip install .` brings, and nothing else. Editable, so that the demo shows the sources as they are now: a copy
 # would have to be made again whenever a file of src changed. Without --no-compile pip also compiles what is never
-# loaded, such as the tests of scipy and numpy: twice the CPU time and 75 MB more (docs/decisions/0030).
+# loaded, such as the tests of scipy and numpy: 3 to 6 CPU-seconds and 75 MB more (docs/decisions/0030).
 .venv-demo/.installed: pyproject.toml constraints.txt
 	test -x .venv-demo/$(SCRIPTS)/python || $(PYTHON) -m venv .venv-demo
 	.venv-demo/$(SCRIPTS)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e .
