@@ -159,6 +159,11 @@ def test_tables_of_open_rows_may_have_any_names():
         assert ask_open_rows(tables, f"SELECT a FROM {name}")["a"].to_pylist() == [i]
 
 
+def test_a_text_that_is_no_query_of_open_rows_is_refused():
+    with pytest.raises(InvalidInput, match="not a query"):
+        ask_open_rows({"x": pa.table({"a": [1]})}, "-- a comment")
+
+
 @pytest.mark.parametrize(
     ("seconds", "milliseconds"), [(1e-9, 1), (2.5, 2500), (1e9, 2**31 - 1), (1e300, 2**31 - 1)]
 )

@@ -178,7 +178,7 @@ class DuckDB:
         names = ", ".join(self._typed(name, kinds[name]) for name in columns) if columns else quoted(ROW)
         with self._cancellable() as cursor:
             try:
-                reader = cursor.execute(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(
+                reader = cursor.sql(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(
                     1 << 16
                 )
             except Exception:
@@ -251,7 +251,7 @@ class DuckDB:
         size that is wrong where it must be exact."""
         check_declared(self._public, self._kinds)
         rows = f"SELECT COUNT(*) FROM {quoted(self._public.table)}"
-        check_size(self._public, lambda: int(self._con.execute(rows).fetchone()[0]))
+        check_size(self._public, lambda: int(self._con.execute(rows).fetchall()[0][0]))
 
     def _check_keys(self) -> None:
         """Require that a declared key of a public table is unique, because joins rely on it. The table is
@@ -260,7 +260,7 @@ class DuckDB:
             if not table.key:
                 continue
             repeated = repeated_keys(table, self.id_kinds[table.name], self.dialect)
-            if self._con.execute(repeated).fetchone()[0]:
+            if self._con.execute(repeated).fetchall()[0][0]:
                 raise not_unique(table.name, table.key)
 
     def __repr__(self) -> str:
@@ -405,7 +405,7 @@ class _Opened:
 
     def _answers(self) -> bool:
         try:
-            return bool(self.con.cursor().execute("SELECT 1").fetchone() == (1,))
+            return bool(self.con.cursor().execute("SELECT 1").fetchall() == [(1,)])
         except Exception:
             return False
 
@@ -518,8 +518,8 @@ def ask_open_rows(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
         con.execute("SET enable_external_access = false")
         con.execute("SET lock_configuration = true")
         try:
-            answer = con.execute(sql)
-            if answer.description is None:
+            answer = con.sql(sql)
+            if answer is None:
                 raise InvalidInput("the text is not a query: it returns no rows.")
             return answer.to_arrow_table()
         except duckdb.Error as error:

@@ -518,7 +518,7 @@ class TableReader:
         )
         table, what = f"{database}.{quoted(data.table)}", f"table {data.table!r} of {Path(path).name!r}"
         views = f"SELECT 1 FROM duckdb_views() WHERE database_name = '{database}' AND lower(view_name) = "
-        if self._run(f"{views}{literal(data.table.lower())}", what).fetchone() is not None:
+        if self._run(f"{views}{literal(data.table.lower())}", what).fetchall():
             # It could read any file of this account.
             raise InvalidInput(
                 f"{data.table!r} of {Path(path).name!r} is a view, and only tables are opened: what a view "
@@ -540,7 +540,7 @@ class TableReader:
             _export_expression(described[name], *pair)
             for name, pair in zip(columns, safe_columns, strict=True)
         )
-        yield from self.con.execute(f"SELECT {select_list} FROM {table}").to_arrow_reader(1 << 16)
+        yield from self.con.sql(f"SELECT {select_list} FROM {table}").to_arrow_reader(1 << 16)
 
     def _replace_unreadable(
         self, name: str, what: str, batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
