@@ -674,9 +674,10 @@ def connection(threads: int | None, memory: str | None) -> tuple[Any, str]:
 
     con = duckdb.connect(":memory:")
     con.execute("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false;")
-    # Not `SET enable_progress_bar=false`: in a Jupyter kernel without ipywidgets DuckDB's client for Python
-    # refuses every SET of that name, whatever the value.
-    con.execute("PRAGMA disable_progress_bar; SET preserve_insertion_order=false; SET TimeZone='UTC';")
+    # In a Jupyter kernel without ipywidgets there is no bar, and DuckDB refuses to switch it off.
+    if con.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(True,)]:
+        con.execute("PRAGMA disable_progress_bar")
+    con.execute("SET preserve_insertion_order=false; SET TimeZone='UTC';")
     con.execute(f"SET disabled_optimizers={literal(','.join(DATA_DEPENDENT))}")
     # The files in the private folder are not encrypted: DuckDB 1.5 can encrypt them only with its network
     # extension (httpfs) loaded; without it every write of such a file fails.
