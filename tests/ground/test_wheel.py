@@ -67,8 +67,10 @@ def test_it_runs_without_the_repository(wheel: Path, tmp_path: Path) -> None:
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSIONS = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
-# so much is in site-packages after `pip install discreet`, without pip itself, in MB; and with --no-compile
-LIMIT, SMALL = 560, 450
+# So much is in site-packages after `pip install discreet`, without pip itself, in MB; and with --no-compile. With the
+# newest of everything the second is 453 (18 November 2026); below 450 are the versions of constraints.txt alone
+# (benchmarks/install.py).
+LIMIT, SMALL = 560, 460
 
 
 def python(version: str) -> str | None:
