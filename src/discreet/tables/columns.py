@@ -331,9 +331,14 @@ def codes_as_days(codes: Iterable[Any]) -> list[date]:
 
 
 def check_names(table: str, names: Iterable[str]) -> None:
-    """Check that names differ in more than letter case, which queries ignore."""
+    """Check that names differ in more than letter case, which queries ignore, and that SQL can hold them."""
     by_lower: dict[str, str] = {}
     for name in names:
+        if "\0" in name:
+            raise InvalidInput(
+                f"column {name!r} of {table!r} has a NUL character in its name, which SQL cannot hold. "
+                f"Nothing was opened. Rename it."
+            )
         # Compared with None, not with `name`: two columns may have exactly the same name.
         if (other := by_lower.get(name.lower())) is not None:
             raise InvalidInput(
