@@ -71,6 +71,21 @@ def test_workflows_try_every_python_that_is_promised() -> None:
     assert smoke["steps"][-1]["run"].startswith("make smoke")
 
 
+def test_the_demo_installs_the_package_alone() -> None:
+    (recipe,) = re.findall(r"^\.venv-demo/\.installed:.*\n((?:\t.*\n)+)", MAKEFILE, re.M)
+    (install,) = [line for line in recipe.splitlines() if "pip install" in line]
+    assert re.search(r" -e \.$", install), "no extra, and the sources as they are"
+    assert re.search(r"^demo: \.venv-demo/\.installed\n\t\.venv-demo/", MAKEFILE, re.M)
+
+
+def test_every_environment_of_make_is_ignored_by_git_and_removed_by_clean() -> None:
+    environments = {".venv", *re.findall(r"\.venv-[a-z]+", MAKEFILE)}
+    assert len(environments) > 4
+    (clean,) = re.findall(r"^clean:\n\t(.*)", MAKEFILE, re.M)
+    assert environments <= set(clean.replace("$(VENV)", ".venv").split())
+    assert {f"{name}/" for name in environments} <= set((ROOT / ".gitignore").read_text().split())
+
+
 def test_hooks_are_local_and_call_make() -> None:
     repos = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [repo["repo"] for repo in repos] == ["local"]

@@ -67,8 +67,10 @@ def test_it_runs_without_the_repository(wheel: Path, tmp_path: Path) -> None:
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSIONS = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
-# so much is in site-packages after `pip install discreet`, without pip itself, in MB
-LIMIT = 560
+# So much is in site-packages after `pip install discreet`, without pip itself, in MB; and with --no-compile. With the
+# newest of everything the second is 453 (18 November 2026); below 450 are the versions of constraints.txt alone
+# (benchmarks/install.py).
+LIMIT, SMALL = 560, 460
 
 
 def python(version: str) -> str | None:
@@ -112,8 +114,11 @@ def test_it_installs_and_answers_on(
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr, done.stderr
     (packages,) = (tmp_path / "fresh" / "lib").glob("python*/site-packages")
-    size = sum(f.stat().st_size for f in packages.rglob("*") if f.is_file() and not f.is_symlink())
-    for own_tool in ("pip", "setuptools"):
-        size -= sum(f.stat().st_size for f in (packages / own_tool).rglob("*") if f.is_file())
+    tools = {"pip", "setuptools", "pkg_resources"}
+    files = [f for f in packages.rglob("*") if f.is_file() and f.relative_to(packages).parts[0] not in tools]
+    size = sum(f.stat().st_size for f in files)
+    sources = sum(f.stat().st_size for f in files if f.suffix != ".pyc")
     record_property("megabytes", round(size / 1e6))
+    record_property("megabytes without .pyc", round(sources / 1e6))
     assert size < LIMIT * 1e6
+    assert sources < SMALL * 1e6

@@ -375,6 +375,11 @@ def test_a_model_that_mixes_examples_is_refused_before_data_is_read() -> None:
         trainer(model=model)(examples(), entropy=Entropy())
 
 
+def test_a_model_that_is_not_on_the_cpu_is_refused_before_data_is_read() -> None:
+    with pytest.raises(Unsupported, match=r"on 'meta', .* on the CPU only.*model\.cpu\(\)"):
+        trainer(model=nn.Linear(5, 2, device="meta"))
+
+
 def test_other_public_facts_are_refused() -> None:
     with pytest.raises(PublicMismatch):
         trainer()(examples(Public(size=61)), entropy=Entropy())

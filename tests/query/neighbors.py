@@ -89,7 +89,7 @@ class Swapped:
         return lambda: None
 
     def answer(self, sql: str) -> pa.Table:
-        table = self.con.execute(sql).to_arrow_table()
+        table = self.con.sql(sql).to_arrow_table()
         self.fetched.append(table)
         return table
 

@@ -228,7 +228,13 @@ def test_joins_of_three_tables_multiply_nothing(monkeypatch):
     monkeypatch.setattr(type(source), "answer", lambda _, text: statements.append(text) or answer(text))
     found = Query(sql=sql, public=public, epsilon=1)._without_noise(source, 7)
     assert sum(count for *_, count in found) == n
-    plans = [source._con.sql(f"EXPLAIN {text}").fetchall()[0][1] for text in statements]
+
+    def plan_of(text):
+        # HASH_JOIN until DuckDB 2, and Hash Join from it on
+        return source._con.sql(f"EXPLAIN {text}").fetchall()[0][1].upper().replace(" ", "_")
+
+    assert "CROSS_PRODUCT" in plan_of("SELECT COUNT(*) FROM v, w")
+    plans = [plan_of(text) for text in statements]
     assert any("HASH_JOIN" in plan for plan in plans)
     assert not any(slow in plan for plan in plans for slow in ("CROSS_PRODUCT", "NESTED_LOOP"))
 

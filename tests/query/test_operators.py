@@ -257,7 +257,9 @@ def test_what_is_computed_from_released_texts_days_and_conditions_is_what_the_en
 def test_a_released_number_that_does_not_fit_a_decimal_is_missing_as_in_the_engine(number):
     call = make("decimal", OutputReference("aggregate", 0, A.domain), Literal(3), Literal(1))
     released = float(nodes.value(call, [], [np.array([number])])[0])
-    (expected,) = CON.sql(f"SELECT CAST(TRY_CAST({number!r}::DOUBLE AS DECIMAL(3, 1)) AS DOUBLE)").fetchone()
+    ((expected,),) = CON.sql(
+        f"SELECT CAST(TRY_CAST({number!r}::DOUBLE AS DECIMAL(3, 1)) AS DOUBLE)"
+    ).fetchall()
     assert math.isnan(released) if expected is None else released == expected
 
 

@@ -499,6 +499,7 @@ def feed_next(path: Path, mechanism: ContinualCounter, number: int, file: Any) -
     file.flush()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_killed_at_random_points_no_release_is_without_its_state(tmp_path: Path) -> None:
     killed_at_random_points(tmp_path, 8)
 

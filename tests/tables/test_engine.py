@@ -153,10 +153,20 @@ def test_no_column_of_a_table_stands_in_for_the_number_of_a_row(tmp_path, name):
             connect(data, PUBLIC)
 
 
+def test_a_name_that_sql_cannot_hold_is_refused():
+    with pytest.raises(InvalidInput, match=r"column 'b\\x00c' .* NUL character"):
+        connect(pa.table({"age": [1.0], "b\0c": [2]}), PUBLIC)
+
+
 def test_tables_of_open_rows_may_have_any_names():
     tables = {name: pa.table({"a": [i]}) for i, name in enumerate(["rows_1", "ROWS__0", "x"])}
     for i, name in enumerate(tables):
         assert ask_open_rows(tables, f"SELECT a FROM {name}")["a"].to_pylist() == [i]
+
+
+def test_a_text_that_is_no_query_of_open_rows_is_refused():
+    with pytest.raises(InvalidInput, match="not a query"):
+        ask_open_rows({"x": pa.table({"a": [1]})}, "-- a comment")
 
 
 @pytest.mark.parametrize(

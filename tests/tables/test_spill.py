@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import subprocess
@@ -58,14 +59,14 @@ def test_the_next_start_removes_what_a_crash_left_and_nothing_else(folder):
 
 
 def test_a_folder_that_is_being_made_is_not_taken_for_left(monkeypatch):
-    flock = files.fcntl.flock
+    flock = fcntl.flock
 
     def sweep_first(handle, how):
-        monkeypatch.setattr(files.fcntl, "flock", flock)
+        monkeypatch.setattr(fcntl, "flock", flock)
         assert files.sweep() == []
         flock(handle, how)
 
-    monkeypatch.setattr(files.fcntl, "flock", sweep_first)
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
     own = files.Spill()
     assert files.sweep() == []
     assert own.path.exists()

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import _registry
+from .. import _registry, _system
 from .._errors import BudgetExceeded, InvalidInput, LedgerError
 from ..accounting import events
 from . import accounts as charges
@@ -97,12 +97,11 @@ def _vault(target: Path) -> Path:
 
 def _write(path: Path, data: bytes, made: list[Path]) -> None:
     """Write a new file that only its owner can read, and wait until it is on disk."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    handle = _system.create_file(path)
     made.append(path)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        _system.sync(file)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from .. import _require
+from .. import _require, _system
 from .._errors import LedgerError
 
 _HEADER = "discreet ledger key 1\n"
@@ -43,7 +43,7 @@ class Key:
         is thrown away with its session, does not wait for the disk."""
         seed = secrets.token_bytes(32)
         try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            handle = _system.create_file(path)
         except FileExistsError:
             raise LedgerError(
                 f"{path} exists already. A key is never overwritten: nothing was changed. If no ledger was "
@@ -54,9 +54,8 @@ class Key:
         try:
             with os.fdopen(handle, "w") as file:
                 file.write(_HEADER + seed.hex() + "\n")
-                file.flush()
                 if durable:
-                    os.fsync(file.fileno())
+                    _system.sync(file)
         except BaseException as error:
             # A key is never overwritten: half a key would make the next attempt fail.
             path.unlink(missing_ok=True)
@@ -79,7 +78,7 @@ class Key:
             ) from None
         except (OSError, ValueError):
             raise LedgerError(f"the key {path} cannot be read.") from None
-        if os.name == "posix" and mode & 0o077:
+        if _system.is_open_to_others(mode):
             raise LedgerError(
                 f"the key {path} can be read or written by others than its owner (mode "
                 f"{mode & 0o777:04o}), who could write entries that "

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import _system
 from .._errors import InvalidInput, LedgerError
 from ..tables import EngineError
 from ..tables.engines.postgres_tables import Address, driver
@@ -229,15 +230,14 @@ class PostgresStore:
     def point(self) -> None:
         """Write the pointer, a new file that only its owner can read."""
         try:
-            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            handle = _system.create_file(self.path)
         except OSError as error:
             raise LedgerError(f"{self.path} cannot be made ({error.strerror}).") from None
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(MARK + self.remote.encode() + b"\n")
-                file.flush()
                 if self.durable:
-                    os.fsync(file.fileno())
+                    _system.sync(file)
         except OSError as error:
             self.path.unlink(missing_ok=True)
             raise LedgerError(f"{self.path} cannot be made ({error.strerror}).") from None

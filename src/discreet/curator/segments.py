@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import _require
+from .. import _require, _system
 from .._errors import InvalidInput, LedgerError, NotPrivate
 from ..accounting import events
 from ..accounting.caps import requested_price_of
@@ -244,7 +244,8 @@ class ChargedRun:
             with self.ledger.writing() as writer:
                 self._require_unmoved(writer, claim)
                 os.replace(new, self.path)
-                _sync(self.path.parent)
+                # Not `store.sync_folder`, which ignores errors.
+                _system.sync_folder(self.path.parent)
                 self._record(writer, claim)
         except OSError as error:
             with suppress(OSError):
@@ -474,17 +475,7 @@ def _write(path: Path, data: bytes) -> None:
     """Write a file, and wait until it is on disk."""
     with path.open("wb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Wait until the names in a folder are on disk; raise if that fails, unlike `store.sync_folder`."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        _system.sync(file)
 
 
 # The name of the state's blob in the vault; never changes.

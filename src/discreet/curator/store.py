@@ -34,13 +34,9 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from .. import _system
 from .._errors import LedgerError
 from .entries import Row
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover  (Windows)
-    fcntl = None  # type: ignore[assignment]
 
 # Seconds to wait for other writers before giving up. Chosen by hand, not tuned: no answer is computed under
 # the lock, so that each writer holds it for a moment only.
@@ -98,25 +94,21 @@ def _after_fork_in_child() -> None:
     _HELD.clear()
 
 
-# Windows does not fork.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+_system.at_fork(after_in_child=_after_fork_in_child)
 
 
 def lock_file(path: Path, lock_path: Path, *, exclusive: bool) -> int | None:
     """Lock the file `lock_path` beside the ledger `path`, and return its descriptor.
 
-    None where the system has no `flock`; also where a reader cannot create the file, as on read-only media,
-    where nobody writes either. Readers share the lock; a writer has it `exclusive`.
+    None where a reader cannot create the file, as on read-only media, where nobody writes either. Readers
+    share the lock where the system can; a writer has it `exclusive`.
     """
     if not path.is_file():
         raise LedgerError(f"there is no ledger at {path}. Nothing was charged.")
-    if fcntl is None:
-        return None
     deadline = time.monotonic() + WAIT
     while True:
         try:
-            handle = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            handle = _system.open_file(lock_path, create=True)
         except OSError as error:
             if not exclusive:
                 return None
@@ -131,35 +123,25 @@ def lock_file(path: Path, lock_path: Path, *, exclusive: bool) -> int | None:
 
 def _wait_for(handle: int, path: Path, exclusive: bool, deadline: float) -> None:
     """Wait for the lock of an open file, until the deadline."""
-    while True:
-        try:
-            fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                os.close(handle)
-                raise LedgerError(
-                    f"{path} stayed locked by others for {WAIT:.0f} seconds. Nothing was charged."
-                ) from None
-            time.sleep(random.uniform(*_PAUSE))
+    while not _system.try_lock(handle, shared=not exclusive):
+        if time.monotonic() > deadline:
+            os.close(handle)
+            raise LedgerError(f"{path} stayed locked by others for {WAIT:.0f} seconds. Nothing was charged.")
+        time.sleep(random.uniform(*_PAUSE))
 
 
 def unlock_file(handle: int | None) -> None:
     """Release the lock of `lock_file`."""
     if handle is not None:
         # Explicitly, because a child that was forked without Python's hooks may still have the file open.
-        fcntl.flock(handle, fcntl.LOCK_UN)
+        _system.unlock(handle)
         os.close(handle)
 
 
 def sync_folder(folder: Path) -> None:
     """Write the names of new files in a folder to disk as well, where the system can."""
     with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _system.sync_folder(folder)
 
 
 # The format of the file, in its header; it is raised when older versions can no longer read the file.
@@ -279,7 +261,7 @@ class Store:
     def create(self) -> None:
         """Create an empty ledger in a new file that only its owner can read; links are not followed."""
         try:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            os.close(_system.create_file(self.path))
         except FileExistsError:
             raise LedgerError(
                 f"{self.path} exists already, or is a link. A ledger is never overwritten: nothing "
@@ -392,6 +374,8 @@ class Store:
             # journal back, and with it undo a charge whose answer was given (tests/curator/test_crashes.py).
             db.execute(f"PRAGMA synchronous={'EXTRA' if self.durable else 'OFF'}")
             db.execute("PRAGMA journal_mode=DELETE")
+            # For macOS, as in `_system.sync`; other systems ignore it.
+            db.execute("PRAGMA fullfsync=ON")
         return db
 
     @contextmanager

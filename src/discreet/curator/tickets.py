@@ -4,16 +4,15 @@ answered, and who is answering.
 A question gets its ticket in one short transaction: an entry of the ledger with the question, the asker, and
 the version number of the state that its answer will lead to. The question is answered while the ledger is not
 locked, after all earlier tickets. An *asker* is one call that waits for an answer. Whether it still exists is
-shown by its *sign of life*: a file beside the ledger that the asker keeps locked (`flock`), and that the
+shown by its *sign of life*: a file beside the ledger that the asker keeps locked, and that the
 system unlocks when the process ends, however it ends. If an asker is gone, the next asker takes its ticket
 over, and first enters that in the ledger.
 
 If a ledger's entries are in a database, the sign of life is an advisory lock of a connection: askers on any
 machine see it, and the server releases it when the asker, or its machine, is gone.
 
-Assumes: all who ask a ledger in a file use one file system whose `flock` excludes all of them (the ledger's
-         own lock needs that too), and nobody removes the sign of life of an asker that still exists. Where
-         there is no `flock` (Windows), only one process at a time may ask a live mechanism.
+Assumes: all who ask a ledger in a file use one file system whose locks exclude all of them (the ledger's
+         own lock needs that too), and nobody removes the sign of life of an asker that still exists.
 """
 
 from __future__ import annotations
@@ -21,23 +20,17 @@ from __future__ import annotations
 import glob
 import os
 import secrets
-import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import _system
 from .._errors import LedgerError
 from .ledger import Entry, LedgerReader, Writer
 from .postgres_store import PostgresStore, is_pointer
 from .store import HeldLock, register, unregister
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover  (Windows)
-    fcntl = None  # type: ignore[assignment]
 
 # Kinds of entries; stored, and never changed.
 TICKET, STATE = "ticket", "state"
@@ -46,9 +39,6 @@ TICKET, STATE = "ticket", "state"
 ATTEMPTS = 3
 # A sign of life is named like the ledger, with this and the asker's name behind it.
 _SUFFIX = "-asker-"
-# The paths of the signs of life of this process; read on systems without `flock`.
-_OWN_SIGNS: set[str] = set()
-_OWN_SIGNS_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +138,6 @@ class Asker:
         while self._held is None:
             self.name = secrets.token_hex(12)
             self._held = locked_file(self._prefix + self.name)
-        with _OWN_SIGNS_LOCK:
-            _OWN_SIGNS.add(self._prefix + self.name)
         return self
 
     @property
@@ -159,31 +147,27 @@ class Asker:
 
     def __exit__(self, *error: object) -> None:
         held, self._held = self._held, None
-        with _OWN_SIGNS_LOCK:
-            _OWN_SIGNS.discard(self._prefix + self.name)
         if held is not None and self._store is not None:
             self._store.give_up(held)
             return
         # A forked child has closed its copy of the descriptor (`store`), and the file is its parent's.
         if held is None or held.lock is None or not held.own:
             return
-        with suppress(OSError):
-            os.unlink(self._prefix + self.name)
-        unlocked(held)
+        _remove(held, self._prefix + self.name)
 
 
 def locked_file(path: str) -> HeldLock | None:
     """Create a new file, and lock it. None if a sweep of another process removed or locked the file in
     between, since it was not locked yet; the caller then tries another name."""
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        handle = _system.create_file(path)
     except OSError as error:
         raise LedgerError(
             f"no file can be made beside the ledger ({error.strerror}). Nothing was asked, stored or "
             f"released."
         ) from None
     held = register(HeldLock(handle))
-    if fcntl is None or (_try_lock(handle) and _is_at(handle, path)):
+    if _system.try_lock(handle) and _is_at(handle, path):
         return held
     unlocked(held)
     return None
@@ -194,12 +178,23 @@ def unlocked(held: HeldLock) -> None:
     if held.own and held.lock is not None:
         unregister(held)
         os.close(held.lock)
+        held.lock = None
+
+
+def _remove(held: HeldLock, path: str) -> None:
+    """Remove a locked file, and then release its lock. Where an open file cannot be removed it is closed
+    first; whoever locks it in between has it open, and keeps it."""
+    if not _system.MOVES_OPEN_FILES:
+        unlocked(held)
+    with suppress(OSError):
+        os.unlink(path)
+    unlocked(held)
 
 
 @contextmanager
 def alone(ledger: Path, name: str) -> Iterator[None]:
     """Hold the exclusive lock called `name`, that of one run, while the block runs; refuse if another process
-    or thread holds it already. For a ledger in a file, nothing is locked where there is no `flock`."""
+    or thread holds it already."""
     store = _database(ledger)
     if store is not None:
         with store.holding(f"alone {name}") as free:
@@ -209,19 +204,18 @@ def alone(ledger: Path, name: str) -> Iterator[None]:
         return
     path = os.path.realpath(ledger) + f"-{name}"
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = _system.open_file(path, create=True)
     except OSError as error:
         raise LedgerError(
             f"no file can be made beside the ledger ({error.strerror}). Nothing was run or released here."
         ) from None
     held = register(HeldLock(handle))
     try:
-        if fcntl is not None and not (_try_lock(handle) and _is_at(handle, path)):
+        if not (_system.try_lock(handle) and _is_at(handle, path)):
             raise _busy()
         yield
         if held.own:
-            with suppress(OSError):
-                os.unlink(path)
+            _remove(held, path)
     finally:
         unlocked(held)
 
@@ -242,16 +236,19 @@ def _database(ledger: Path) -> PostgresStore | None:
 
 @contextmanager
 def unused(path: str | Path) -> Iterator[bool]:
-    """Yield whether a file exists and nobody had it locked; if so, it is locked while the block runs. Always
-    False where there is no `flock`."""
+    """Yield whether a file exists and nobody had it locked; if so, it is locked while the block runs. Where
+    an open file cannot be removed it is only closed, so that the block can remove it."""
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        handle = _system.open_file(path)
     except OSError:
         yield False
         return
     held = register(HeldLock(handle))
     try:
-        yield fcntl is not None and _try_lock(handle)
+        free = _system.try_lock(handle)
+        if not _system.MOVES_OPEN_FILES:
+            unlocked(held)
+        yield free
     finally:
         unlocked(held)
 
@@ -266,17 +263,13 @@ def wait(ledger: Path, asker: str) -> None:
         store.wait(f"asker {asker}")
         return
     path = os.path.realpath(ledger) + _SUFFIX + asker
-    if fcntl is None:  # pragma: no cover
-        while path in _OWN_SIGNS:
-            time.sleep(0.005)
-        return
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        handle = _system.open_file(path)
     except FileNotFoundError:
         return
     held = register(HeldLock(handle))
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH)
+        _system.lock(handle, shared=True)
     finally:
         unregister(held)
         os.close(handle)
@@ -288,15 +281,6 @@ def sweep(ledger: Path) -> None:
         with unused(path) as free, suppress(OSError):
             if free:
                 os.unlink(path)
-
-
-def _try_lock(handle: int) -> bool:
-    """Lock an open file if nobody else has it locked; return whether it is locked now."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _is_at(handle: int, path: str) -> bool:

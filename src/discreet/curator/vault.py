@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from .. import _require
+from .. import _require, _system
 from .._errors import InvalidInput, LedgerError
 from .accounts import SPENDING
 from .ledger import Entry, Ledger, LedgerReader, Writer
@@ -205,16 +205,11 @@ def _write(handle: int, data: bytes, folder: Path, *, durable: bool) -> None:
     """
     with os.fdopen(os.dup(handle), "wb") as file:
         file.write(data)
-        file.flush()
         if durable:
-            os.fsync(file.fileno())
+            _system.sync(file)
     if durable:
         # Not `store.sync_folder`, which ignores errors.
-        directory = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        _system.sync_folder(folder)
 
 
 # The kind of entry that names the newest version of a blob; stored, and never changed.

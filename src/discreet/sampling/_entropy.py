@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 from mpmath import libmp
 
-from .. import _require
+from .. import _require, _system
 
 # Bytes encrypted per call of the cipher: few calls, and buffers that stay in the processor's caches.
 _PIECE = 1 << 18
@@ -278,9 +278,7 @@ def _after_fork_in_child() -> None:
             entropy._forked()
 
 
-# not on Windows, which does not fork
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+_system.at_fork(after_in_child=_after_fork_in_child)
 
 
 # From a number of bits to (low, high); see above.

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from .. import _require
+from .. import _require, _system
 from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories
 from .._require import Real
@@ -285,8 +285,7 @@ def _require_room(checkpoint: Path, trainer: Any) -> None:
         with NamedTemporaryFile(dir=checkpoint.parent, prefix=checkpoint.name) as trial:
             for _ in range(megabytes):
                 trial.write(bytes(1 << 20))
-            trial.flush()
-            os.fsync(trial.fileno())
+            _system.sync(trial)
     # ValueError: a NUL in the path
     except (OSError, ValueError) as error:
         raise InvalidInput(

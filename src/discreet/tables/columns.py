@@ -137,9 +137,10 @@ def safe(column: str, type_: str, *, collated: bool) -> str | None:
     Under a collation two different texts can be equal: two people would count as one, or a row would be in
     two groups. Long numbers (BIGNUM), documents (JSON), identifiers (UUID) and coarse timestamps
     (TIMESTAMP_S, TIMESTAMP_MS) have values that no other type holds, and comparing them would fail on some
-    rows; they are converted, as are ENUMs. Days and times outside the years 1 to 9999, and decimals with more
-    digits than their type has, are missing here as in `engine_types`: a file is read through that function if
-    one of its rows fails in `probing`, and one row must not decide what other rows say.
+    rows; they are converted, as are ENUMs and, from DuckDB 2 on, TIMESTAMPTZ_NS. Days and times outside the
+    years 1 to 9999, and decimals with more digits than their type has, are missing here as in `engine_types`:
+    a file is read through that function if one of its rows fails in `probing`, and one row must not decide
+    what other rows say.
     """
     if type_ == "VARCHAR":
         # Not COLLATE "binary": on a text with any collation, DuckDB's LIKE tries all ways to match a pattern.
@@ -149,6 +150,9 @@ def safe(column: str, type_: str, *, collated: bool) -> str | None:
     if type_.startswith("DECIMAL("):
         last = f"CAST('{_largest_decimal(type_)}' AS {type_})"
         return f"CASE WHEN {column} BETWEEN -{last} AND {last} THEN {column} END"
+    if type_ == "TIMESTAMPTZ_NS":
+        # Cut off below a microsecond, as in `_convert`: a CAST would round.
+        return f"make_timestamptz(epoch_ns({column}) // 1000)"
     if type_ not in _YEARS:
         return None
     value = f"TRY_CAST({column} AS TIMESTAMP)" if type_ in ("TIMESTAMP_S", "TIMESTAMP_MS") else column
@@ -326,9 +330,14 @@ def codes_as_days(codes: Iterable[Any]) -> list[date]:
 
 
 def check_names(table: str, names: Iterable[str]) -> None:
-    """Check that names differ in more than letter case, which queries ignore."""
+    """Check that names differ in more than letter case, which queries ignore, and that SQL can hold them."""
     by_lower: dict[str, str] = {}
     for name in names:
+        if "\0" in name:
+            raise InvalidInput(
+                f"column {name!r} of {table!r} has a NUL character in its name, which SQL cannot hold. "
+                f"Nothing was opened. Rename it."
+            )
         # Compared with None, not with `name`: two columns may have exactly the same name.
         if (other := by_lower.get(name.lower())) is not None:
             raise InvalidInput(

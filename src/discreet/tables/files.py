@@ -63,7 +63,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from .. import _require
+from .. import _require, _system
 from .._errors import InvalidInput
 from .._public import Bounds, Dates, Fact, Public
 
@@ -418,11 +418,6 @@ def _chunks(file: IO[bytes]) -> Iterator[tuple[Any, int]]:
         part = following
 
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover  (Windows)
-    fcntl = None  # type: ignore[assignment]
-
 PREFIX, TRIAL_PREFIX, FILES_PREFIX = "discreet-spill-", "discreet-trial-", "discreet-files-"
 _LOCK = "in-use"
 # Seconds after which a folder without a lock file, which was not completely made, counts as left behind by a
@@ -439,19 +434,20 @@ class PrivateFolder:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         self._pid = os.getpid()
         # The file is locked before it gets its final name. Otherwise a `sweep` between its creation and its
-        # locking could take the lock and remove the folder.
-        provisional = self.path / f"{_LOCK}-soon"
-        self._lock = os.open(provisional, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        if fcntl is not None:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        # locking could take the lock and remove the folder; not where an open file cannot be removed.
+        provisional = self.path / (f"{_LOCK}-soon" if _system.MOVES_OPEN_FILES else _LOCK)
+        self._lock = _system.create_file(provisional)
+        _system.lock(self._lock)
+        if _system.MOVES_OPEN_FILES:
             provisional.rename(self.path / _LOCK)
 
     def remove(self) -> None:
         """Remove the folder with its contents. A forked child does not remove its parent's folder."""
         if self._pid == os.getpid():
-            shutil.rmtree(self.path, ignore_errors=True)
+            # First, as some systems remove no open file. Another process that sweeps now removes it, too.
             with suppress(OSError):
                 os.close(self._lock)
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def __enter__(self) -> Path:
         return self.path
@@ -479,17 +475,16 @@ def _is_left(path: Path) -> bool:
     """Return whether a folder of this user belongs to no running process."""
     try:
         status = path.lstat()
-        if fcntl is None or not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        if not stat.S_ISDIR(status.st_mode) or not _system.is_own(status):
             return False
-        handle = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = _system.open_file(path / _LOCK)
     except FileNotFoundError:
         # There is no lock file, or the folder itself is gone: then `status` is not set, and not used.
         return path.exists() and time.time() - status.st_mtime > _GRACE
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
+        return _system.try_lock(handle)
     except OSError:
         return False
     finally:

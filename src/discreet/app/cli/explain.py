@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import shutil
 import subprocess
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 
 import typer
 
+from ... import _system
 from ... import session as sessions
 from ..._errors import DiscreetError, InvalidInput, MissingExtra
 from ..._text import visible
@@ -198,7 +198,7 @@ def to_pdf(html: str, path: Path) -> None:
         command = [program, "--headless", "--disable-gpu", f"--user-data-dir={folder}/profile"]
         # Chromium refuses to run as root with its sandbox. The sandbox guards against hostile pages; this
         # package wrote the page, and it has no script.
-        command += ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        command += ["--no-sandbox"] if _system.is_root() else []
         command += ["--no-pdf-header-footer", f"--print-to-pdf={printed}", page.as_uri()]
         # whether it succeeded shows in the file: the exit code is not read
         with contextlib.suppress(subprocess.TimeoutExpired):

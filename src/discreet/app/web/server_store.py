@@ -31,6 +31,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
 
+from ... import _system
 from ..._errors import InvalidInput, LedgerError
 from ...curator import STEWARD
 
@@ -40,7 +41,7 @@ PREFIX = "dsc"
 def load_key(path: Path) -> bytes:
     """Return the server's key; it is made at the first start, in a file that only its owner can read."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        handle = _system.create_file(path)
     except FileExistsError:
         key = path.read_bytes()
         if len(key) != 32:
@@ -52,8 +53,7 @@ def load_key(path: Path) -> bytes:
     key = secrets.token_bytes(32)
     with os.fdopen(handle, "wb") as file:
         file.write(key)
-        file.flush()
-        os.fsync(file.fileno())
+        _system.sync(file)
     return key
 
 
@@ -79,12 +79,6 @@ def token_digest(key: bytes, text: str) -> bytes:
 def same(first: bytes, second: bytes) -> bool:
     """Return whether two secrets are equal, in a time that does not tell where they differ."""
     return hmac.compare_digest(first, second)
-
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 
 class Role(StrEnum):
@@ -195,19 +189,15 @@ class ServerStore:
         """Refuse a folder that another server uses, and keep others from it until `close`.
 
         A second server would take the first one's jobs for interrupted ones, and would not know which
-        questions' public time is not over yet. Where the system has no `flock` (Windows) nothing is checked.
+        questions' public time is not over yet.
         """
-        if fcntl is None:
-            return
         claim = (self._folder / "server.lock").open("ab")
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _system.try_lock(claim.fileno()):
             claim.close()
             raise InvalidInput(
                 f"another server uses the folder {str(self._folder)!r}. Nothing was started. Stop that one "
                 "first, or give each server a --state of its own."
-            ) from None
+            )
         self._claim = claim
 
     def close(self) -> None:

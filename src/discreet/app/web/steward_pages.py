@@ -16,6 +16,7 @@ from markupsafe import Markup
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
+from ... import _system
 from ..._errors import DiscreetError, InvalidInput
 from . import api, bodies, charts
 from .auth import desk_of, granted, store_of
@@ -283,7 +284,7 @@ async def upload(request: Request, person: Steward) -> HTMLResponse:
 async def _keep(path: Path, file: UploadFile) -> Path:
     """Write an uploaded file; never over an existing file, and nothing if it cannot be written whole."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        handle = _system.create_file(path)
     except FileExistsError:
         raise InvalidInput(
             f"there is a file {path.name!r} already. Nothing was kept. Give it another name."

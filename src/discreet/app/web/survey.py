@@ -34,18 +34,13 @@ from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from ... import local
+from ... import _system, local
 from ..._errors import InvalidInput
 from ..._registry import to_json
 from . import charts
 from .problems import body_of
 from .rendering import TEMPLATES
 from .server import HEADERS, STATIC, BodyLimit, host_name
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 # The keys of a survey file, and of each of its questions.
 _TOP = {"title", "about", "people", "question"}
@@ -206,19 +201,12 @@ class ReportStore:
         try:
             with self._part.open("wb") as file:
                 file.write(_text(self._description, counts))
-                file.flush()
-                os.fsync(file.fileno())
+                _system.sync(file)
             os.replace(self._part, self._path)
         except BaseException:
             self._part.unlink(missing_ok=True)
             raise
-        # Windows cannot open a folder, and has no such step.
-        if os.name != "nt":
-            folder = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        _system.sync_folder(self._path.parent)
 
     def add(self, reports: dict[str, Any]) -> None:
         """Store the reports of one person by question; nothing links them to each other."""
@@ -263,17 +251,14 @@ def _parsed(content: bytes) -> tuple[str | None, dict[str, int]]:
 
 def _claim(path: Path) -> IO[bytes]:
     """Keep other processes from a file of reports, by a lock on an empty file beside it, until that is
-    closed. Where the system has no `flock` (Windows) nothing is checked."""
+    closed."""
     claim = path.with_name(path.name + ".lock").open("ab")
-    if fcntl is not None:
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            claim.close()
-            raise InvalidInput(
-                f"another process serves the survey whose reports are in {path}. Nothing was served. Stop "
-                f"that one first, or give each survey a file of its own."
-            ) from None
+    if not _system.try_lock(claim.fileno()):
+        claim.close()
+        raise InvalidInput(
+            f"another process serves the survey whose reports are in {path}. Nothing was served. Stop "
+            f"that one first, or give each survey a file of its own."
+        )
     return claim
 
 

@@ -19,7 +19,6 @@ text of an engine's error is shown.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ... import _require
+from ... import _require, _system
 from ..._errors import InvalidInput
 from ..._public import Bounds, Public
 from ..columns import converted_to, engine_types, id_kind_of, kind_of, without_codes
@@ -179,7 +178,7 @@ class DuckDB:
         names = ", ".join(self._typed(name, kinds[name]) for name in columns) if columns else quoted(ROW)
         with self._cancellable() as cursor:
             try:
-                reader = cursor.execute(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(
+                reader = cursor.sql(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(
                     1 << 16
                 )
             except Exception:
@@ -252,7 +251,7 @@ class DuckDB:
         size that is wrong where it must be exact."""
         check_declared(self._public, self._kinds)
         rows = f"SELECT COUNT(*) FROM {quoted(self._public.table)}"
-        check_size(self._public, lambda: int(self._con.execute(rows).fetchone()[0]))
+        check_size(self._public, lambda: int(self._con.execute(rows).fetchall()[0][0]))
 
     def _check_keys(self) -> None:
         """Require that a declared key of a public table is unique, because joins rely on it. The table is
@@ -261,7 +260,7 @@ class DuckDB:
             if not table.key:
                 continue
             repeated = repeated_keys(table, self.id_kinds[table.name], self.dialect)
-            if self._con.execute(repeated).fetchone()[0]:
+            if self._con.execute(repeated).fetchall()[0][0]:
                 raise not_unique(table.name, table.key)
 
     def __repr__(self) -> str:
@@ -280,9 +279,7 @@ def _after_fork_in_child() -> None:
         threading.Thread(target=lambda _: threading.Event().wait(), args=(inherited,), daemon=True).start()
 
 
-# Windows does not fork.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+_system.at_fork(after_in_child=_after_fork_in_child)
 
 
 class _Opened:
@@ -406,7 +403,7 @@ class _Opened:
 
     def _answers(self) -> bool:
         try:
-            return bool(self.con.cursor().execute("SELECT 1").fetchone() == (1,))
+            return bool(self.con.cursor().execute("SELECT 1").fetchall() == [(1,)])
         except Exception:
             return False
 
@@ -519,8 +516,8 @@ def ask_open_rows(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
         con.execute("SET enable_external_access = false")
         con.execute("SET lock_configuration = true")
         try:
-            answer = con.execute(sql)
-            if answer.description is None:
+            answer = con.sql(sql)
+            if answer is None:
                 raise InvalidInput("the text is not a query: it returns no rows.")
             return answer.to_arrow_table()
         except duckdb.Error as error:

@@ -508,7 +508,7 @@ class TableReader:
         )
         table, what = f"{database}.{quoted(data.table)}", f"table {data.table!r} of {Path(path).name!r}"
         views = f"SELECT 1 FROM duckdb_views() WHERE database_name = '{database}' AND lower(view_name) = "
-        if self._run(f"{views}{literal(data.table.lower())}", what).fetchone() is not None:
+        if self._run(f"{views}{literal(data.table.lower())}", what).fetchall():
             # It could read any file of this account.
             raise InvalidInput(
                 f"{data.table!r} of {Path(path).name!r} is a view, and only tables are opened: what a view "
@@ -530,7 +530,7 @@ class TableReader:
             _export_expression(described[name], *pair)
             for name, pair in zip(columns, safe_columns, strict=True)
         )
-        yield from self.con.execute(f"SELECT {select_list} FROM {table}").to_arrow_reader(1 << 16)
+        yield from self.con.sql(f"SELECT {select_list} FROM {table}").to_arrow_reader(1 << 16)
 
     def _replace_unreadable(
         self, name: str, what: str, batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
@@ -662,9 +662,10 @@ def connection(threads: int | None, memory: str | None) -> tuple[Any, str]:
 
     con = duckdb.connect(":memory:")
     con.execute("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false;")
-    # Not `SET enable_progress_bar=false`: in a Jupyter kernel without ipywidgets DuckDB's client for Python
-    # refuses every SET of that name, whatever the value.
-    con.execute("PRAGMA disable_progress_bar; SET preserve_insertion_order=false; SET TimeZone='UTC';")
+    # In a Jupyter kernel without ipywidgets there is no bar, and DuckDB refuses to switch it off.
+    if con.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(True,)]:
+        con.execute("PRAGMA disable_progress_bar")
+    con.execute("SET preserve_insertion_order=false; SET TimeZone='UTC';")
     con.execute(f"SET disabled_optimizers={literal(','.join(DATA_DEPENDENT))}")
     # The files in the private folder are not encrypted: DuckDB 1.5 can encrypt them only with its network
     # extension (httpfs) loaded; without it every write of such a file fails.
