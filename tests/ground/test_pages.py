@@ -193,7 +193,7 @@ def test_every_page_of_exercises_has_its_notebook() -> None:
 
     cells = sources()
     assert {path.stem for path in cells} == {page.stem for page in PAGES}
-    assert len(cells) >= 3
+    assert cells
     for path, expected in cells.items():
         raw = json.loads(path.read_text())
         kept = [("".join(cell["source"]), cell["cell_type"] == "code") for cell in raw["cells"]]

@@ -19,8 +19,8 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_966
-MODULES = 328
+CODE_LINES = 69_564
+MODULES = 329
 PUBLIC_NAMES = 583
 
 SOURCE = Path(discreet.__file__).parent
