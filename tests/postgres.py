@@ -179,5 +179,5 @@ def _stop(started: Server, pid: int) -> None:
     if os.getpid() != pid:
         return
     started.process.send_signal(3)  # SIGQUIT: at once
-    started.process.wait(timeout=20)
+    started.process.wait(timeout=600)
     shutil.rmtree(started.folder, ignore_errors=True)

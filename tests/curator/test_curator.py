@@ -272,7 +272,7 @@ def test_sixteen_processes_at_once_never_overspend_by_one(people, tmp_path):
     workers = [context.Process(target=_spend_all, args=(path, results)) for _ in range(16)]
     for worker in workers:
         worker.start()
-    paid = sum(results.get(timeout=120) for _ in workers)
+    paid = sum(results.get(timeout=600) for _ in workers)
     for worker in workers:
         worker.join()
     curator = Curator.open(path, people)

@@ -301,7 +301,7 @@ def test_a_file_that_cannot_grow_says_so_and_stays_whole(curator):
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=120,
+        timeout=600,
     )
     assert "LedgerError" in done.stdout, done.stdout + done.stderr
     assert "cannot be written" in done.stdout

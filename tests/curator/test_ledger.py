@@ -275,7 +275,7 @@ def test_a_fork_while_another_thread_reads_leaves_a_ledger_that_can_be_read(ledg
     monkeypatch.setattr(reopened._store, "read_rows", slow)
     thread = threading.Thread(target=lambda: reopened.anchor)
     thread.start()
-    assert reading.wait(10)
+    assert reading.wait(600)
     child = os.fork()
     if not child:
         signal.alarm(5)

@@ -378,7 +378,7 @@ def test_sixteen_processes_at_once_never_overspend_a_period_by_one(tmp_path):
     workers = [context.Process(target=_enter_january, args=(path, results)) for _ in range(16)]
     for worker in workers:
         worker.start()
-    paid = sum(results.get(timeout=120) for _ in workers)
+    paid = sum(results.get(timeout=600) for _ in workers)
     for worker in workers:
         worker.join()
     kept = Ledger(path)

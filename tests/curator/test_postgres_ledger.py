@@ -192,7 +192,7 @@ def test_processes_with_connections_of_their_own_never_overspend(curator):
     workers = [context.Process(target=hurry, args=(str(curator.ledger.path), box)) for _ in range(3)]
     for worker in workers:
         worker.start()
-    given = sum(box.get(timeout=120) for _ in workers)
+    given = sum(box.get(timeout=600) for _ in workers)
     for worker in workers:
         worker.join()
     assert given == 4 == counted(curator.ledger.path)

@@ -201,7 +201,7 @@ def test_a_question_of_another_machine_waits_and_is_taken_over_if_that_is_gone(t
     os.waitpid(child, 0)
     for question in ("a", "b"):
         open_gate(here, question)
-    thread.join(60)
+    thread.join(600)
     assert not isinstance(answers["b"], Exception)
     assert seen(here) == ["a", "a", "b"]
     states = [entry.body["version"] for entry in there.ledger.entries(kind="state")]

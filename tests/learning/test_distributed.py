@@ -59,7 +59,7 @@ def together(path: Path, job: Job, workers: int = WORKERS) -> dict[int, Any]:
     for child in children:
         child.start()
     for child in children:
-        child.join(90)
+        child.join(600)
     assert not any(child.is_alive() for child in children)
     files = {rank: path / f"answer{rank}" for rank in range(workers)}
     return {rank: pickle.loads(file.read_bytes()) for rank, file in files.items() if file.exists()}

@@ -484,7 +484,7 @@ def test_two_processes_race_and_one_of_them_trains(tmp_path: Path) -> None:
         racers.append(context.Process(target=race, args=(tmp_path / f"copy{i}",)))
     for racer in racers:
         racer.start()
-    found = [outcomes.get(timeout=60) for _ in racers]
+    found = [outcomes.get(timeout=600) for _ in racers]
     for racer in racers:
         racer.join()
     assert found.count("trained") >= 1

@@ -45,7 +45,7 @@ assert len(child_draws(entropy)) == 64
 
 
 def test_forked_children_never_repeat_the_parents_stream():
-    assert subprocess.run([sys.executable, "-c", FORKS], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", FORKS], check=False, timeout=600).returncode == 0
 
 
 NO_KEY = """
@@ -91,7 +91,7 @@ for hooks in (True, False):
 
 def test_a_forked_child_that_gets_no_key_draws_nothing():
     done = subprocess.run(
-        [sys.executable, "-c", NO_KEY], check=False, timeout=60, capture_output=True, text=True
+        [sys.executable, "-c", NO_KEY], check=False, timeout=600, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
 

@@ -538,7 +538,7 @@ def test_a_query_that_is_too_late_before_its_first_job_starts_none(spark):
     planned, ended, outcomes = threading.Event(), threading.Event(), []
 
     def planned_slowly():
-        planned.wait(60)
+        planned.wait(600)
         try:
             outcomes.append(frame.count())
         except Exception as refusal:
@@ -548,7 +548,7 @@ def test_a_query_that_is_too_late_before_its_first_job_starts_none(spark):
     with pytest.raises(TimeLimit):
         engine._run(planned_slowly)
     planned.set()
-    assert ended.wait(60)
+    assert ended.wait(600)
     assert isinstance(outcomes[0], Exception)
 
 

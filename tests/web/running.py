@@ -75,4 +75,4 @@ class Server:
 
     def client(self, who: str | None) -> httpx.Client:
         headers = {} if who is None else {"Authorization": f"Bearer {self.tokens[who]}"}
-        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=60)
+        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=600)

@@ -26,7 +26,7 @@ from .running import COUNT, Server
 @contextmanager
 def browser_of(server: Server, who: str) -> Iterator[tuple[httpx.Client, str]]:
     """Yield a client that is logged in with a cookie, and the token of its forms."""
-    with httpx.Client(base_url=server.url, timeout=60) as client:
+    with httpx.Client(base_url=server.url, timeout=600) as client:
         assert client.post("/login", data={"token": server.tokens[who]}).status_code == 303
         yield client, re.search(r'data-csrf="([^"]+)"', client.get("/").text)[1]
 
@@ -34,7 +34,7 @@ def browser_of(server: Server, who: str) -> Iterator[tuple[httpx.Client, str]]:
 @pytest.mark.parametrize("path", ["/steward/upload", "/steward/add", "/data/health/run", "/logout"])
 def test_the_body_of_a_stranger_is_not_read(server: Server, path):
     """The answer is there before any of the 50 MB that were announced."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=600) as line:
         size = 50_000_000 if path == "/steward/upload" else 1_000_000
         kind = "multipart/form-data; boundary=x"
         line.sendall(
@@ -47,7 +47,7 @@ def test_the_body_of_a_stranger_is_not_read(server: Server, path):
 def test_a_role_that_may_not_send_is_refused_before_its_body_is_read(server: Server):
     with (
         browser_of(server, "ann") as (client, _),
-        socket.create_connection(("127.0.0.1", server.port), timeout=20) as line,
+        socket.create_connection(("127.0.0.1", server.port), timeout=600) as line,
     ):
         cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
         line.sendall(
@@ -185,7 +185,7 @@ def test_a_lane_that_was_ended_starts_no_process_in_place_of_a_dead_one(tmp_path
     lane.workers.add(worker)
     lane.end()
     lane._add()
-    worker.process.join(20)
+    worker.process.join(600)
     assert not worker.process.is_alive()
     assert lane.workers == {worker}
     worker.kill()
