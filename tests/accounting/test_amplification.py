@@ -1,20 +1,18 @@
-"""Amplification, moments of 2016, votes, individual filters."""
+"""Amplification, moments of 2016, votes."""
 
 from __future__ import annotations
 
 import math
-import pickle
 from fractions import Fraction
 from statistics import NormalDist
 
 import mpmath as mp
-import numpy as np
 import pytest
 
 from discreet import accounting as acc
 from discreet._errors import InvalidInput, Unsupported, WrongRelation
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT
-from discreet.accounting import amplification, individual, moments, normal, pate, rdp, shuffling
+from discreet.accounting import amplification, moments, normal, pate, rdp, shuffling
 from discreet.accounting.gdp import ApproximateEpsilon, clt_estimate
 
 from ..loops import for_each
@@ -254,49 +252,6 @@ def test_a_sure_vote_is_not_free() -> None:
         order - 1
     )  # a lower bound: only the rare answer counted
     assert pate.query_rdp(order, q, 3.0) >= max(truth, 1.0)
-
-
-def test_full_batch_filter_stops_each_record_at_its_own_budget() -> None:
-    keep = individual.FullBatchFilter(records=3, clip=1.0, deviation=10.0, budget=0.05)
-    taken = sum(keep.admit([1.0, 0.5, 0.0]).astype(int) for _ in range(60))
-    assert list(taken) == [9, 39, 60] or list(taken) == [10, 40, 60]
-    assert individual.steps_at_full_price(1.0, 10.0, 0.05) in (9, 10)
-    # a ratio whose square underflows
-    assert individual.steps_at_full_price(1e-200, 1.0, 0.5) > 10**399
-    assert keep.event == acc.ZCDP(rho=0.05)
-
-
-def test_a_sampled_filter_never_lets_a_record_exceed_the_exact_price() -> None:
-    keep = individual.SampledFilter(records=2, clip=1.0, deviation=2.0, rate=0.1, order=8, budget=0.05)
-    taken = sum(keep.admit([1.0, 0.31]).astype(int) for _ in range(400))
-    for norm, steps in zip((1.0, 0.31), taken, strict=True):
-        exact = rdp.curve(acc.Gaussian(noise_multiplier=2.0 / norm).sampled(0.1), [8])[0]
-        assert steps * exact <= 0.05
-    assert taken[1] > taken[0] > 0
-    assert keep.event == acc.RDPPoint(order=8, epsilon=0.05)
-
-
-def test_individual_state_is_never_shown_and_bad_norms_do_not_raise() -> None:
-    keep = individual.FullBatchFilter(records=2, clip=1.0, deviation=1.0, budget=0.6)
-    assert list(keep.admit([math.nan, -3.0])) == [True, True]  # both charged as if at the clip
-    assert list(keep.admit(np.array([0.0, 99.0]))) == [True, False]
-    assert "private" in repr(keep)
-    assert "0." not in repr(keep)
-    with pytest.raises(TypeError, match="private"):
-        pickle.dumps(keep)
-    with pytest.raises(InvalidInput, match="shape"):
-        keep.admit([1.0])
-
-
-def test_individual_budgets_count_costs_that_are_far_below_what_was_spent() -> None:
-    budget = individual.FullBatchFilter(records=1, clip=1.0, deviation=1.0, budget=1.0)
-    budget.admit([1.0])
-    before = budget._spent.copy()
-    budget.admit([1e-9])
-    assert before[0] < budget._spent[0] < before[0] * (1 + 1e-15)
-    after = budget._spent.copy()
-    budget.admit([0.0])
-    assert budget._spent[0] == after[0]
 
 
 def test_the_moments_accountant_says_what_it_needs() -> None:

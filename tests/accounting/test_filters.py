@@ -21,7 +21,7 @@ from discreet import accounting as acc
 from discreet._errors import BudgetExceeded, InvalidInput, Unsupported, WrongRelation
 from discreet.accounting import filters as module
 from discreet.accounting import lanes
-from discreet.accounting.conversion import gaussian_delta, gaussian_epsilon, rdp_to_epsilon
+from discreet.accounting.conversion import gaussian_epsilon, rdp_to_epsilon
 from discreet.accounting.filters import Filter, Spent
 from discreet.accounting.rdp import curve
 
@@ -108,7 +108,7 @@ def test_own_deltas_have_their_own_limit() -> None:
 
 
 def test_the_non_private_is_never_admitted() -> None:
-    for budget in (BUDGET, Filter(epsilon=1e9), acc.ZCDPFilter(rho=1e9), acc.GaussianFilter(mu=1e9)):
+    for budget in (BUDGET, Filter(epsilon=1e9), acc.ZCDPFilter(rho=1e9)):
         assert not budget.admits([], acc.NonPrivate())
         assert budget.preview([], acc.NonPrivate()).fits == 0
         assert budget.preview([], acc.NoOp()).fits is None
@@ -490,33 +490,6 @@ def test_the_zcdp_filter_adds_up_rho() -> None:
     assert not budget.admits([], acc.ZCDP(rho=0.01, delta=1e-9))
     with pytest.raises(Unsupported):
         budget.admits([], acc.Gaussian(noise_multiplier=2.0).sampled(0.1))
-
-
-def test_the_gaussian_filter_is_for_unsampled_gaussians_only() -> None:
-    budget = acc.GaussianFilter(mu=1)
-    assert budget.preview([], acc.Gaussian(noise_multiplier=10.0)).fits == 100
-    assert budget.preview([], acc.CorrelatedGaussian(noise_multiplier=10.0, steps=5)).fits == 100
-    for event in (
-        acc.Gaussian(noise_multiplier=10.0).sampled(0.5),
-        acc.DiscreteGaussian(variance=100),
-        acc.PureDP(epsilon=0.01),
-        acc.Thresholded(event=acc.Gaussian(noise_multiplier=10.0), delta=1e-9),
-    ):
-        with pytest.raises(Unsupported):
-            budget.admits([], event)
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1, 1e-6), (3, 1e-6), (10, 1e-3)])
-def test_a_gaussian_budget_is_within_its_epsilon_and_delta(epsilon: float, delta: float) -> None:
-    budget = acc.gaussian_filter(epsilon=epsilon, delta=delta)
-    mu = math.sqrt(float(budget.total))
-    assert gaussian_delta(mu, epsilon) <= delta
-    assert gaussian_delta(mu * (1 + 1e-9), epsilon) > delta * (1 - 1e-6)
-    small = acc.Gaussian(noise_multiplier=1000.0)
-    ours, theirs = (b.preview([], small).fits for b in (budget, Filter(epsilon=epsilon, delta=delta)))
-    assert ours is not None
-    assert theirs is not None
-    assert ours >= theirs
 
 
 # --- odometers

@@ -58,7 +58,6 @@ FUNCTIONS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (acc.bounds, {"event": NORMAL, "delta": 1e-6}),
     (acc.compare, {"event": NORMAL, "delta": 1e-6}),
     (acc.tradeoff, {"event": NORMAL, "alpha": 0.1}),
-    (acc.gaussian_filter, {"epsilon": 1, "delta": 1e-6}),
     (acc.geometric, {"gamma": 0.1}),
     (IntegerLaplace.for_epsilon, {"epsilon": 1.0}),
     (IntegerLaplace.for_rho, {"rho": 0.5}),

@@ -19,9 +19,9 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_564
-MODULES = 329
-PUBLIC_NAMES = 583
+CODE_LINES = 69_356
+MODULES = 327
+PUBLIC_NAMES = 579
 
 SOURCE = Path(discreet.__file__).parent
 

@@ -6,7 +6,7 @@ This package never reads data and never draws noise.
 `epsilon(event, delta=1e-5)` says what it costs.
 """
 
-from . import amplification, individual, moments, pate, shuffling
+from . import amplification, moments, pate, shuffling
 from .calibration import calibrate
 from .conversion import Cost, basic, zcdp
 from .events import (
@@ -50,9 +50,8 @@ from .events import (
     geometric,
     logarithmic,
 )
-from .filters import Filter, GaussianFilter, Odometer, ZCDPFilter, at_once, gaussian_filter
+from .filters import Filter, Odometer, ZCDPFilter, at_once
 from .pricing import bounds, compare, delta, epsilon, tradeoff
-from .selection_profiles import selection_epsilon
 
 __all__ = [
     "ApproximateDP",
@@ -68,7 +67,6 @@ __all__ = [
     "Filter",
     "GNMax",
     "Gaussian",
-    "GaussianFilter",
     "Group",
     "Laplace",
     "MinSeparated",
@@ -105,13 +103,10 @@ __all__ = [
     "delta",
     "epsilon",
     "from_json",
-    "gaussian_filter",
     "geometric",
-    "individual",
     "logarithmic",
     "moments",
     "pate",
-    "selection_epsilon",
     "shuffling",
     "tradeoff",
     "zcdp",

@@ -39,8 +39,8 @@ from .._public import ADD_REMOVE, Neighbors, as_neighbors, require_relation
 from .._registry import described
 from .._require import Real
 from . import pricing
-from .conversion import gaussian_delta, rdp_to_epsilon, zcdp
-from .events import ApproximateDP, Event, Gaussian, NonPrivate, NoOp, leaves, refuse
+from .conversion import rdp_to_epsilon, zcdp
+from .events import ApproximateDP, Event, refuse
 from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
 
 # The relative amount by which the total may exceed a budget, because decimals such as 0.1 are not exact in
@@ -497,102 +497,6 @@ class ZCDPFilter(BudgetFilter):
         return Spent(sums=(on_grid(cost.value),), delta=on_grid(own + Fraction(cost.delta)), events=1)
 
 
-@described("accounting.GaussianFilter")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GaussianFilter(BudgetFilter):
-    """The filter of a Gaussian DP budget, for unsampled Gaussian noise only: an event is admitted while the
-    squares of the events' mus add up to at most mu².
-
-    Guarantee: all releases together are m-GDP with m = mu sqrt(1 + slack): two neighbors are no easier to
-               tell apart than N(0, 1) and N(m, 1); `slack` is the allowance for rounding, as in `Filter`.
-    Proof:     docs/proofs/filters.md, Theorem 3; Smith & Thakurta 2022, arXiv:2210.17520; Koskela, Tobaben &
-               Honkela 2023, arXiv:2209.15596.
-    Assumes:   continuous Gaussian noise. For the discrete Gaussian, which is not rotation-invariant, use a
-               `ZCDPFilter`.
-
-    >>> GaussianFilter(mu=1).preview([], Gaussian(noise_multiplier=20.0)).fits
-    400
-    """
-
-    mu: Real
-    slack: Fraction = ROUNDING_ALLOWANCE
-    neighbors: Neighbors = ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        _require.non_negative(mu=self.mu, slack=self.slack)
-        self._resolve_neighbors()
-
-    @property
-    def unit(self) -> str:  # type: ignore[override]
-        return "mu²"
-
-    @property
-    def lanes(self) -> tuple[str, ...]:
-        return ("mu²",)
-
-    @property
-    def total(self) -> Fraction:
-        return _require.exact(self.mu, "mu") ** 2 * self._allowance
-
-    @property
-    def limits(self) -> tuple[Fraction, ...]:
-        return (self.total,)
-
-    @property
-    def delta_limit(self) -> Fraction:
-        return Fraction(0)
-
-    def price(self, event: Item) -> Spent:
-        self._check(event)
-        # As in `ZCDPFilter`, a cap is charged as its event.
-        event = event_of(event)
-        bare, own, distance = split(event)
-        total: Fraction | float = Fraction(0)
-        for part, times in leaves(bare).items():
-            total += times * _square(part)
-        if own > 0 or distance > 0:
-            raise refuse(
-                event, "gdp", "it can fail with some probability; a Gaussian budget has no delta for that"
-            )
-        return Spent(sums=(on_grid(total),), events=1)
-
-
-def _square(part: Event) -> Fraction | float:
-    """Return mu² of one part: 1 / noise_multiplier² of a Gaussian, 0 of a `NoOp`, infinity of a `NonPrivate`.
-    Parts of other kinds are refused."""
-    if isinstance(part, NoOp):
-        return Fraction(0)
-    if isinstance(part, NonPrivate):
-        return float("inf")
-    if not isinstance(part, Gaussian):
-        raise refuse(
-            part, "gdp", "the Gaussian filter is for unsampled Gaussian noise only; use Filter or ZCDPFilter"
-        )
-    noise = _require.exact(part.noise_multiplier, "noise_multiplier")
-    return 1 / noise**2 if noise else float("inf")
-
-
-@_require.check_options
-def gaussian_filter(*, epsilon: Real, delta: float, neighbors: Neighbors = ADD_REMOVE) -> GaussianFilter:
-    """Return the filter with the largest mu for which mu-GDP implies (epsilon, delta)-DP, up to a relative
-    2e-12 and never above it.
-
-    >>> round(float(gaussian_filter(epsilon=3, delta=1e-6).mu), 6)
-    0.647727
-    """
-    _require.price(epsilon=epsilon)
-    _require.open_probability(delta=_require.float_or_inf(delta))
-    # The margin of 1e-12 on mu covers the filter's rounding allowance, because sqrt(1 + 2^-40) < 1 + 1e-12.
-    limit = float(epsilon)
-    low, high = 0.0, 1.0
-    while gaussian_delta(high * (1 + 1e-12), limit) <= delta:
-        low, high = high, 2 * high
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_delta(middle * (1 + 1e-12), limit) <= delta else (low, middle)
-    return GaussianFilter(mu=low, neighbors=neighbors)
-
-
 # The default orders of the mixture, from 1.25 to 513; order - 1 doubles from one to the next. The bound holds
 # for any list of orders; this one was chosen by hand, not tuned.
 _ORDERS = tuple(1.0 + 2.0**k for k in range(-2, 10))
@@ -617,7 +521,7 @@ class Odometer:
                the distributions on two neighbors, P[A and B] <= exp(epsilon) P'[A and B] + delta'. If no
                accounting event has an own delta (see `normal`), more is true: with probability 1 - delta, the
                privacy loss never exceeds the reading, at any time.
-    Proof:     docs/proofs/filters.md, Theorem 4: a mixture of the exponential supermartingales of all orders
+    Proof:     docs/proofs/filters.md, Theorem 3: a mixture of the exponential supermartingales of all orders
                and Ville's inequality; Whitehouse et al. 2023, arXiv:2203.05481, for the idea.
 
     >>> from .events import PureDP

@@ -203,7 +203,7 @@ def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
     the filter has charged a capped price (`accounting.lanes`).
 
     The bound is valid at any time, also if one stops asking because of what it says (docs/proofs/filters.md,
-    Theorem 4). `delta` is the delta at which the bound holds; by default that of the budget, or for a budget
+    Theorem 3). `delta` is the delta at which the bound holds; by default that of the budget, or for a budget
     without a delta 1e-9, chosen by hand.
     """
     used_delta = delta if delta is not None else policy_of(ledger).budget.delta or 1e-9

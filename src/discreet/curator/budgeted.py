@@ -203,7 +203,7 @@ class BudgetedDataset:
         """Return a view of the rows of some periods only; its releases are charged to each of these periods.
 
         Guarantee: for tables that differ in the rows of one unit within one period, all releases together
-                   satisfy that period's budget (docs/proofs/filters.md, Theorem 5).
+                   satisfy that period's budget (docs/proofs/filters.md, Theorem 4).
         Assumes:   rows do not move to another period in later versions of the table.
         """
         per = self.policy.budget.per

@@ -6,7 +6,7 @@ periods.
 
 A row belongs to one period at most, by its value in one declared column. Each period has a budget of its own,
 so that new rows, which come every month for example, can be asked about for ever. What that promises, and to
-whom, is in docs/proofs/filters.md, Theorem 5.
+whom, is in docs/proofs/filters.md, Theorem 4.
 """
 
 from __future__ import annotations

@@ -279,22 +279,15 @@ class PrivateSearch(TableEstimator):
 
     def comparison(self) -> dict[str, float]:
         """Return epsilons to compare: of this search as it is charged, by Rényi divergences; of trying every
-        candidate once, by plain composition; of the best run as if no other had been tried, which is no
-        guarantee; and of this search if nothing else is released, by the tighter bound of Koskela, Redberg &
-        Wang 2024."""
+        candidate once, by plain composition; and of the best run as if no other had been tried, which is no
+        guarantee."""
         check_is_fitted(self, "best_estimator_")
         search = self.mechanism_
         run_event, count = search.run_event, len(search.candidates)
-        tighter = (
-            search.epsilon
-            if search.delta == 0
-            else accounting.selection_epsilon(search.event, delta=search.delta)
-        )
         return {
             "this search": search.epsilon,
             "plain composition, every candidate once": _price(run_event.repeated(count), search.delta),
             "cheating: the best run alone, not a guarantee": _price(run_event, search.delta),
-            "this search alone, by the privacy profile of a run": min(search.epsilon, float(tighter)),
         }
 
 
