@@ -368,11 +368,10 @@ class FrontDesk:
                 )  # fmt: skip
                 lane.start()
                 await lane.ready()
+                end = time.monotonic() + seconds
                 self.store.begin_job(job)
                 # Its key is not needed: a job's public time is removed when it is over.
                 self._begin(request, seconds)
-                # Later than the end of its public time: who sees that the job is done is served its release.
-                end = time.monotonic() + seconds
                 work = asyncio.ensure_future(lane.call(request, end, "job"))
                 done, _ = await asyncio.wait({work}, timeout=seconds)
                 reply = work.result() if done else {"error": TIMED_OUT, "touched": True}
