@@ -20,9 +20,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+# Arrow loads pandas, where it is installed, when it first converts a list.
 LIBRARIES = (
-    *("numpy", "scipy.stats", "scipy.optimize", "pyarrow.compute", "duckdb", "sqlglot", "cryptography"),
-    *("discreet.session", "discreet.accounting"),
+    *("numpy", "pandas", "scipy.stats", "scipy.optimize", "pyarrow.compute", "duckdb", "sqlglot"),
+    *("cryptography", "discreet.session", "discreet.accounting", "discreet.planning", "discreet.streaming"),
 )
 
 

@@ -64,7 +64,8 @@ SHARED = (
 @pytest.fixture
 def remote():
     server = postgres.server()
-    return server.address(database=server.database()) + "::people"
+    with server.lent_database() as name:
+        yield server.address(database=name) + "::people"
 
 
 @pytest.fixture

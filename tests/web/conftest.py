@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import ssl
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -24,6 +26,15 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_are_read_once() -> Iterator[None]:
+    """Each client of httpx reads the certificates of all authorities, 17 milliseconds of CPU time, though all
+    that it is used for here is HTTP on this machine: hundreds of clients share what the first has read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -275,7 +275,9 @@ def seeded(seed: int) -> Iterator[None]:
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
-    torch.manual_seed(seed)
+    # `torch.manual_seed` also records the call stack for every kind of accelerator, which takes longer than a
+    # small teacher does. Where the machine has no accelerator, it does nothing else but this.
+    (torch if torch.accelerator.is_available() else torch.default_generator).manual_seed(seed)
     try:
         yield
     finally:
