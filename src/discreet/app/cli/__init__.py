@@ -259,6 +259,12 @@ def _root(
         raise typer.Exit
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
+    _invoked.append(ctx.invoked_subcommand)
+
+
+# The command that was invoked, and those of which an error says whether anything was charged.
+_invoked: list[str | None] = []
+_PAYING = ("query", "plan", "train", "synth", "stream", "leaderboard")
 
 
 # What Python raises for extreme numbers, deep nesting and full disks, where no check of discreet has refused
@@ -286,8 +292,8 @@ def _run() -> None:
         elif isinstance(error, UnicodeError):
             reason = "a text is not in UTF-8"
         raise InvalidInput(
-            f"this could not be finished ({type(error).__name__}: {reason}). What the ledger shows as "
-            f"charged stays charged; an answer that it has is free when it is asked for again."
+            f"this could not be finished ({type(error).__name__}: {reason}). An answer that the ledger has is "
+            "free when it is asked for again."
         ) from None
 
 
@@ -377,6 +383,8 @@ def main() -> None:
         with door():
             _run()
     except DiscreetError as error:
+        if not error.charged and not {*_PAYING}.intersection(_invoked):
+            error.charged = None
         code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 2)
         message = in_shell_words(str(error))
         if _wants_json():
