@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from itertools import pairwise
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -522,7 +523,12 @@ def test_words_cannot_break_out_of_the_text(value, engines):
 MUTANTS = {
     d.RoundHalfAway: template("ROUND_EVEN({this}, 0)"),
     d.SafeNearestWhole: template("TRY_CAST(TRUNC({this}) AS BIGINT)"),
-    d.AsInteger: template("CAST(TRY_CAST({this} AS {type}) AS DOUBLE)"),
+    # From version 2 on, DuckDB's own cast is right at the edges of a type, too.
+    d.AsInteger: template(
+        "CAST(TRY_CAST({this} AS {type}) AS DOUBLE)"
+        if duckdb.__version__.startswith("1.")
+        else "CAST(TRY_CAST(TRY_CAST({this} AS FLOAT) AS {type}) AS DOUBLE)"
+    ),
     d.Least: lambda g, e: "LIST_MIN([{}, {}]) + {} * 0".format(
         *(g.sql(x) for x in (*e.expressions, e.expressions[1]))
     ),

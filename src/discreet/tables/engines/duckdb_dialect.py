@@ -35,9 +35,9 @@ _ZERO = "CAST(0.0 AS DOUBLE)"
 # not tuned.
 _SHORT = 64
 # `semantics.DATE` without its back-reference (\2), which DuckDB's regular expressions do not have, and
-# without the year 0.
+# without the year 0. Its first group is the day.
 _YEAR = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
-_DAY = rf"^{d.BLANK}({_YEAR}-[0-9]{{1,2}}-|{_YEAR}/[0-9]{{1,2}}/)[0-9]{{1,2}}({d.BLANK}$|[ T][0-9])"
+_DAY = rf"^{d.BLANK}(({_YEAR}-[0-9]{{1,2}}-|{_YEAR}/[0-9]{{1,2}}/)[0-9]{{1,2}})({d.BLANK}$|[ T][0-9])"
 # The characters that have a meaning in a regular expression.
 _SPECIAL = set(r"\.+*?()|[]{}^$")
 
@@ -78,14 +78,9 @@ def _safe_cast(g: Generator, node: Any) -> str:
     if to == "double":
         return f"TRY_CAST({_once(value, _numbers_only)} AS DOUBLE)"
     if to == "date":
-        # DuckDB would also read 'epoch', 'infinity', and years before 1 and after 9999.
-        return _once(
-            value,
-            lambda x: (
-                f"CASE WHEN REGEXP_MATCHES(CAST({x} AS VARCHAR), {literal(_DAY)}) "
-                f"THEN TRY_CAST({x} AS DATE) END"
-            ),
-        )
+        # DuckDB would also read 'epoch', 'infinity', and years before 1 and after 9999. Where a time of day
+        # follows, version 1 reads the day whatever the time is, and version 2 only if it is one.
+        return f"TRY_CAST(REGEXP_EXTRACT(CAST({value} AS VARCHAR), {literal(_DAY)}, 1) AS DATE)"
     return f"TRY_CAST({value} AS {_TYPES[to]})"
 
 
