@@ -163,17 +163,19 @@ def test_without_its_table_a_ledger_answers_nothing_and_charges_nothing_for_it(c
 
 
 @pytest.mark.parametrize(
-    "words", [["budget"], ["ledger", "show", "x", "--last", "0"], ["explain", "-1"], ["no"]]
+    "words", [["budget"], ["ledger", "show", "x", "--last", "0"], ["explain", "-1"], ["no"], ["query"]]
 )
 def test_what_the_parser_refuses_is_json_where_that_is_asked_for(words, monkeypatch, capsys):
     from discreet.app import cli
 
     monkeypatch.setattr("sys.argv", ["discreet", *words, "--json"])
+    monkeypatch.setattr(cli, "_invoked", [])
     with pytest.raises(SystemExit) as stop:
         cli.main()
     told = json.loads(capsys.readouterr().out)["error"]
     assert stop.value.code == told["code"] == 2
-    assert told["message"].endswith(". See --help. Nothing was charged.")
+    # only a command that charges speaks of charges
+    assert told["message"].endswith(". See --help." + " Nothing was charged." * (words == ["query"]))
 
 
 def test_an_error_is_json_where_that_is_asked_for(tmp_path, monkeypatch, capsys):

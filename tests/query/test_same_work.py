@@ -121,8 +121,20 @@ def test_one_odd_row_changes_no_plan(kind, odd, tmp_path, ordinary):
         )
 
 
+def test_an_optimizer_that_nobody_has_judged_is_switched_off(monkeypatch):
+    def switched_off() -> set[str]:
+        con, _ = duckdb_reading.connection(1, None)
+        return set(con.execute("SELECT current_setting('disabled_optimizers')").fetchall()[0][0].split(","))
+
+    assert switched_off() >= {"statistics_propagation", "filter_pushdown", "join_filter_pushdown"}
+    assert not switched_off() & duckdb_reading.JUDGED
+    monkeypatch.setattr(duckdb_reading, "JUDGED", duckdb_reading.JUDGED - {"top_n"})
+    assert "top_n" in switched_off()
+
+
 def test_the_engines_own_shortcuts_would_tell(tmp_path, monkeypatch):
-    monkeypatch.setattr(duckdb_reading, "DATA_DEPENDENT", ())
+    looking = {"statistics_propagation", "filter_pushdown", "join_filter_pushdown"}
+    monkeypatch.setattr(duckdb_reading, "JUDGED", duckdb_reading.JUDGED | looking)
     ordinary, neighbor = all_plans(tmp_path, "parquet"), all_plans(tmp_path, "parquet", "huge")
     assert ordinary != neighbor
     assert any("Filters:" in plan for one in ordinary for plan in one)

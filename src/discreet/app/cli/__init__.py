@@ -292,8 +292,8 @@ def _run() -> None:
         elif isinstance(error, UnicodeError):
             reason = "a text is not in UTF-8"
         raise InvalidInput(
-            f"this could not be finished ({type(error).__name__}: {reason}). An answer that the ledger has is "
-            "free when it is asked for again."
+            f"this could not be finished ({type(error).__name__}: {reason}). An answer that the ledger has "
+            "is free when it is asked for again."
         ) from None
 
 

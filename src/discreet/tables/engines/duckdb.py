@@ -147,7 +147,7 @@ class DuckDB:
 
     def plan(self, texts: Sequence[str]) -> None:
         """Have DuckDB plan the queries `texts`, which reads no row, so that a query that it cannot plan is
-        refused before a charge. Optimizers that look at values are switched off (`DATA_DEPENDENT`)."""
+        refused before a charge. Only optimizers that look at no value are on (`JUDGED`)."""
         with self._cancellable() as cursor:
             for sql in texts:
                 try:
