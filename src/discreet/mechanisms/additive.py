@@ -1,8 +1,8 @@
-"""Adds noise to a statistic: the mechanism by which most questions are answered.
+"""Adds noise: to a statistic, to reals on a grid, or to every record.
 
-`noisy_count`, `noisy_sum` and `noisy_histogram` build one from a table's public facts and an epsilon;
-`AddNoise` takes any statistic and any noise, and refuses noise that is priced for less than the statistic can
-move.
+**A statistic plus noise** is the mechanism by which most questions are answered. `noisy_count`, `noisy_sum`
+and `noisy_histogram` build one from a table's public facts and an epsilon; `AddNoise` takes any statistic and
+any noise, and refuses noise that is priced for less than the statistic can move.
 
 >>> from discreet._public import Bounds, Public
 >>> from discreet.sampling import SeededEntropy
@@ -15,28 +15,25 @@ move.
 >>> isinstance(total(people, entropy=SeededEntropy(1)).value, int)
 True
 
-Adds noise to reals that are put on a declared grid first: the result is a multiple of `step`, and nothing
-finer is released.
+**Reals** (`GridLaplace` and its like) are put on a declared grid first: the result is a multiple of `step`,
+and nothing finer is released.
 
 Rounding can push the values of two neighboring datasets apart by up to one step more; the price (the
 accounting `event`) includes that. Prefer statistics that round each row before adding (`Sum`): they pay
 nothing for rounding.
 
->>> from discreet.sampling import SeededEntropy
 >>> noise = GridLaplace.for_epsilon(1, step=Fraction(1, 8), sensitivity=Fraction(1, 2))
 >>> noise.event.sensitivity, noise.scale
 (4, Fraction(1, 2))
 >>> float(noise(2.25, entropy=SeededEntropy(1)) * 8).is_integer()
 True
 
-Adds noise to every record instead of to the answer: input perturbation beside output perturbation.
+**Input perturbation** adds noise to every record instead of to the answer. Every person's value gets its own
+noise before anybody adds it up, so nobody has to be trusted with the exact values; in return the error grows
+with the square root of the number of people. (The mechanism here simulates that on a table: it reads the
+exact values.) The example shows how much:
 
-Every person's value gets its own noise before anybody adds it up, so nobody has to be trusted with the exact
-values; in return the error grows with the square root of the number of people. (The mechanism here simulates
-that on a table: it reads the exact values.) The example shows how much:
-
->>> from discreet._public import Bounds, Public, REPLACE
->>> from discreet.mechanisms.additive import noisy_sum
+>>> from discreet._public import REPLACE
 >>> public = Public(schema={"age": Bounds(0, 100, nullable=False)}, neighbors=REPLACE, size=10_000)
 >>> InputPerturbation.for_epsilon(1, public=public, column="age").error(0.95)
 38417
