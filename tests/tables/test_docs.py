@@ -76,5 +76,6 @@ def test_a_table_in_spark(folder: Path) -> None:
     pa.parquet.write_table(table, folder / "visits.parquet")
     spark.read.parquet(str(folder / "visits.parquet")).createOrReplaceTempView("visits")
     space, told = run(section("A table in Spark"), spark=spark)
+    spark.catalog.dropTempView("visits")
     assert "±" in told
     assert space["visits"].spent == pytest.approx(0.5)

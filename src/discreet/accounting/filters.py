@@ -449,6 +449,7 @@ class ZCDPFilter(BudgetFilter):
                Theorem 3.1) at every order at once, because one sum bounds all orders; with own deltas
                Whitehouse et al. 2023, arXiv:2203.05481.
 
+    >>> from .events import Gaussian
     >>> budget = ZCDPFilter(rho=0.5)
     >>> budget.preview([], Gaussian(noise_multiplier=2.0)).fits
     4

@@ -336,7 +336,7 @@ def check_names(table: str, names: Iterable[str]) -> None:
         if "\0" in name:
             raise InvalidInput(
                 f"column {name!r} of {table!r} has a NUL character in its name, which SQL cannot hold. "
-                f"Nothing was opened. Rename it."
+                "Rename it."
             )
         # Compared with None, not with `name`: two columns may have exactly the same name.
         if (other := by_lower.get(name.lower())) is not None:

@@ -151,10 +151,12 @@ def check(trainer: Trainer) -> None:
 
 def _check_together(trainer: Trainer) -> None:
     """Refuse combinations of options that no price is proved for, or that would train wrongly."""
-    if elsewhere := {p.device.type for p in trainer.model.parameters()} - {"cpu"}:
+    # what is no module is refused by the clipping engine
+    parameters = trainer.model.parameters() if isinstance(trainer.model, nn.Module) else ()
+    if elsewhere := {p.device.type for p in parameters} - {"cpu"}:
         raise Unsupported(
-            f"the model is on {min(elsewhere)!r}, and private training runs on the CPU only. Nothing was "
-            "read or trained. Give model.cpu()."
+            f"the model is on {min(elsewhere)!r}, and private training runs on the CPU only. Give "
+            "model.cpu()."
         )
     declared, size = getattr(trainer.schedule, "size", None), trainer.public.size
     if declared is not None and size is not None and declared != size:
