@@ -4,6 +4,7 @@ that docs/accounting.md shows."""
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 
 from discreet import REPLACE, ZERO_OUT, Unsupported
@@ -68,6 +69,17 @@ def table() -> str:
         cells = [_cell(accountant, event) for accountant in ACCOUNTANTS]
         lines.append("| " + " | ".join([f"`{name}`", *cells]) + " |")
     return "\n".join(lines)
+
+
+def instances() -> str:
+    """A table in Markdown of the instances, each as it is written in Python."""
+    rows = [f"| `{name}` | `{_written(event)}` |" for name, event in ZOO.items()]
+    return "\n".join(["| event | as written |", "|---|---|", *rows])
+
+
+def _written(event: Event) -> str:
+    text = re.sub(r"(, )?neighbors=<Neighbors\.ADD_REMOVE: 'add_remove'>", "", repr(event))
+    return re.sub(r"<Neighbors\.(\w+): '\w+'>", r"\1", text).replace(", delta=0.0", "")
 
 
 def _cell(accountant: str, event: Event) -> str:

@@ -187,6 +187,35 @@ def test_every_picture_of_the_course_is_there_and_shown() -> None:
     assert shown == set(PICTURES) == {path.stem for path in FOLDER.glob("*.svg")}
 
 
+class WithoutTorch:
+    """A finder as on a machine without torch."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name=name)
+
+
+def test_pictures_that_need_torch_say_so_and_leave_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from docs import pictures
+
+    monkeypatch.setattr(pictures, "FOLDER", tmp_path)
+    # not None in its place: scipy takes what is there for torch
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [WithoutTorch(), *sys.meta_path])
+    assert pictures.main(["training", "beliefs"]) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["beliefs.svg"]
+    assert "training: needs torch; pip install '.[learn]'" in capsys.readouterr().err
+    assert pictures.main(["beliefs"]) == 0
+    for arguments, code, told in ((["--help"], 0, "reconstruction"), (["belief"], 2, "no picture 'belief'")):
+        with pytest.raises(SystemExit) as ended:
+            pictures.main(arguments)
+        captured = capsys.readouterr()
+        assert ended.value.code == code
+        assert told in " ".join((captured.out + captured.err).split())
+
+
 def test_every_page_of_exercises_has_its_notebook() -> None:
     """The cells are those of the page, in order, and hold what they printed when they were run."""
     from docs.notebooks import PAGES, sources, stored

@@ -640,6 +640,7 @@ def test_enough_subsamples_are_far_fewer_than_those_of_the_lectures() -> None:
     enough = enough_subsamples(size, rate, delta)
     assert size * stats.binom.sf(math.floor(2 * rate * enough), enough, rate) <= delta
     assert enough < math.log(size / delta) / rate**2 / 30
+    assert enough == math.ceil(math.log(size / delta) / (rate * (2 * math.log(2) - 1))) + 1
 
 
 def test_the_lead_moves_by_at_most_twice_the_answers_that_one_unit_can_change() -> None:

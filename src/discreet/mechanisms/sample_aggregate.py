@@ -320,7 +320,8 @@ class SubsampleAggregateStable:
     and n_T = ln(n/delta) / g^2 with the declared size n, the constants usual in lectures: with them, if
     `function` gives the same answer on three quarters of the subsamples, that answer is released with
     probability at least 1 - 3 delta (Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3). That is a great
-    many subsamples; `enough_subsamples` gives a smaller number that is enough.
+    many subsamples. `enough_subsamples` gives fewer, by Chernoff's bound, with which no unit is in too many:
+    give it as `subsamples`.
 
     Guarantee: (epsilon, delta)-DP, whatever n, `rate` and `subsamples` are.
     Proof:     a unit may be in at most C = floor(2 g n_T) subsamples; if one is in more, None is released.
@@ -468,8 +469,12 @@ def enough_subsamples(size: int, rate: Real, delta: float) -> int:
     """Return a number of subsamples with which, except with probability `delta`, none of `size` units is in
     more than twice the expected number of subsamples.
 
-    It is ln(size/delta) / (rate (2 ln 2 - 1)), by Chernoff's bound, rounded up. The default of
-    `SubsampleAggregateStable`, ln(size/delta) / rate^2, follows from Hoeffding's bound and is larger.
+    It is ln(size/delta) / (rate (2 ln 2 - 1)), by Chernoff's bound, rounded up, and one more against rounding
+    errors. The default of `SubsampleAggregateStable` is ln(size/delta) / rate^2, which follows from
+    Hoeffding's bound and is larger.
+
+    >>> enough_subsamples(10_000, 0.05, 1e-6), math.ceil(math.log(10_000 / 1e-6) / 0.05**2)
+    (1194, 9211)
     """
     _require.integer(size=size, at_least=1)
     _require.open_probability(rate=rate, delta=delta)
