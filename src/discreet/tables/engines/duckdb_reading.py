@@ -78,7 +78,7 @@ def rewritten(csv_file: Csv) -> str:
     `discreet check` can tell it from an empty field. Two such texts that differ, not only in blanks at their
     ends, stay different, because the column may hold the ids of units.
 
-    A declared code of a missing value, such as "k.A.", stays as it is: without its points it would be no code.
+    A declared code of a missing value, such as "k.A.", stays as it is: without its points it would be none.
     No such code is a number or a day in the file's notation and another one by itself (`files.formatted`).
     """
     format, parts = csv_file.format, []
