@@ -187,11 +187,14 @@ def _line_end(file: IO[bytes]) -> str | None:
 
 
 def _conversion(path: str) -> str:
-    """Return the end of a sentence that names the command by which a file becomes UTF-8."""
+    """Return the end of a sentence that says how a file becomes UTF-8."""
     if path.endswith((".gz", ".zst")):
         return ""
     name = shlex.quote(Path(path).name)
-    return f", if it is from Windows or in Latin-1 with: iconv -f cp1252 -t utf-8 {name} > new.csv"
+    return (
+        f': in Excel, save it as "CSV UTF-8"; on Linux or macOS, if it is from Windows or in Latin-1, run '
+        f"iconv -f cp1252 -t utf-8 {name} > new.csv"
+    )
 
 
 def _unpaired(file: str) -> str:
