@@ -117,7 +117,7 @@ def _hints(
 # What to look at where values of a column do not convert, by the declared type.
 _UNREADABLE: dict[type[Fact], str] = {
     Bounds: "is there a decimal comma, or a mark between thousands? Say so under [format] in the schema "
-    "file. A word such as n/a belongs into missing = [...].",
+    "file. A word such as n/a belongs in missing = [...].",
     Dates: "is a date written in another way than 2025-12-31? Say so under [format] in the schema file: "
     'dates = ["%d.%m.%Y"].',
     Boolean: "true is written true, t, yes, y or 1, and false is written false, f, no, n or 0. Another word "
