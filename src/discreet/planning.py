@@ -58,7 +58,7 @@ class Question:
     def error(self, session: Any, epsilon: float) -> float | None:
         query = session._priced_query(self.sql, **dict(self.options), epsilon=epsilon)
         if isinstance(query, WorkloadQuery):
-            return query.rmse
+            return query.rmse / query._plan.max_rows
         assert isinstance(query, Query)
         pairs = zip(query._allocation.noises, query._shape().sensitivities, strict=True)
         squares = [(noise.standard_deviation / max(1, s.linf)) ** 2 for noise, s in pairs]
@@ -85,8 +85,8 @@ class Together:
         return f"{len(self.queries)} counting queries together"
 
     def error(self, session: Any, epsilon: float) -> float | None:
-        rmse: float = session._workload(self.queries, epsilon=epsilon, rows=self.rows).rmse
-        return rmse
+        workload: WorkloadQuery = session._workload(self.queries, epsilon=epsilon, rows=self.rows)
+        return workload.rmse / workload._plan.max_rows
 
     def run(self, session: Any, epsilon: float) -> Any:
         return session.workload(self.queries, epsilon=epsilon, rows=self.rows)
@@ -143,7 +143,9 @@ class Item:
     error: float | None
 
     def __str__(self) -> str:
-        error = "error not known beforehand" if self.error is None else f"error about {self.error:,.4g}"
+        error = "error not known beforehand"
+        if self.error is not None:
+            error = f"error about {self.error:,.4g} times what one person contributes at most"
         return f"epsilon {self.epsilon:.4g}: {self.work.name[:90]} ({error}, weight {self.weight:g})"
 
 

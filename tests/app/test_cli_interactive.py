@@ -112,6 +112,32 @@ def test_digits_that_are_no_number_here_are_asked_again(table):
     assert "'007' is not an answer" in result.output
 
 
+def test_yes_and_no_and_the_codes_of_missing_values_are_asked_again(table):
+    """ "ja" got "invalid input" alone; the type of the next column was taken for a code."""
+    answers = [
+        "ja",
+        "n",
+        "0",
+        ".",
+        "",
+        "number",
+        "0",
+        "120",
+        "",
+        "categories",
+        "98, n/a",
+        "none",
+        "none",
+        "none",
+    ]
+    result = run(table, "--delimiter", ";", "-i", answers=answers)
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "'ja' is not an answer to that. Write y or n." in result.output
+    assert "'categories' is not an answer to that. Write the codes as they stand in the file" in result.output
+    schema = dict(load(table.with_name("p.csv.schema.toml")).schema)
+    assert schema["Alter"] == Bounds(0, 120, missing=[98, "n/a"])
+
+
 def test_a_value_with_a_semicolon_may_be_meant(table):
     answers = ["n", "0", ".", "", "none", "none", "categories", "A;B", "y", "none"]
     assert run(table, "--delimiter", ";", "-i", answers=answers).exit_code == 0

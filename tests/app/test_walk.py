@@ -190,7 +190,31 @@ def test_names_that_stand_twice_and_another_encoding_are_told_with_a_way_out(her
     said = " ".join(run("check", "stays.csv").split())
     assert "not text in UTF-8, and are left out: 20 to 50%" in said
     assert "iconv -f cp1252 -t utf-8 stays.csv" in said
+    assert 'In Excel, save the file as "CSV UTF-8".' in said
     assert "outside, of ward: other texts than those declared" in said
     assert json.loads(run("check", "stays.csv", "--json"))["not_utf8"] == "20 to 50%"
     Path("stays.csv").write_text("ward\nInnere\n", "utf-8")
     assert "UTF-8" not in run("check", "stays.csv")
+
+
+def test_what_does_not_convert_has_a_hint_on_how_it_may_be_written(here):
+    """What stopped another walk: a forgotten decimal comma, German dates, and J and N for true and false, of
+    which only N was read."""
+    Path("visits.csv").write_text("cost;day;smoker\n" + "1,5;31.12.2025;J\n0,5;01.12.2025;N\n" * 9, "utf-8")
+    schema = (
+        'table = "visits"\nunit = "row"\n[format]\ndelimiter = ";"\n[columns.cost]\ntype = "number"\nlower = 0\n'
+        'upper = 9\n[columns.day]\ntype = "date"\nlower = "2025-01-01"\nupper = "2025-12-31"\n[columns.smoker]\n'
+        'type = "boolean"\n'
+    )
+    Path("visits.csv.schema.toml").write_text(schema, "utf-8")
+    said = " ".join(run("check", "visits.csv").split())
+    assert "does not convert, of cost: is there a decimal comma" in said
+    assert "does not convert, of day: is a date written in another way than 2025-12-31?" in said
+    assert "does not convert, of smoker: true is written true, t, yes, y or 1" in said
+    Path("visits.csv.schema.toml").write_text(
+        schema.replace('";"', '";"\ndecimal = ","\ndates = ["%d.%m.%Y"]', 1), "utf-8"
+    )
+    said = run("check", "visits.csv")
+    assert "smoker: true is" in said
+    assert "does not convert, of cost" not in said
+    assert "does not convert, of day" not in said

@@ -217,7 +217,7 @@ def test_the_declared_unit_is_named() -> None:
     for shown in (named.explain(), named.explain(question, epsilon=1.0)):
         assert "one patient" in flat(shown)
         assert "one unit" not in flat(shown)
-        assert "one patient, whether it is in the data" in dict(shown.facts)["Protected"]
+        assert "one patient, whether they are in the data" in dict(shown.facts)["Protected"]
     assert "protecting one row, whether" in flat(rows.explain())
     assert "protecting one unit, whether" in flat(dp.explain(1.0))
 

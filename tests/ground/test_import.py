@@ -50,6 +50,24 @@ def test_no_room_needs_an_extra():
     assert out.strip() == "ok"
 
 
+@pytest.mark.parametrize(
+    ("package", "line", "extra"),
+    [
+        ("sklearn", "discreet.tabular.Ridge", "tabular"),
+        ("sklearn", "discreet.tabular.PrivatePipeline", "tabular"),
+        ("sklearn", "from discreet.tabular import LogisticRegression, PrivateSearch", "tabular"),
+        ("sklearn", "import discreet.tabular.estimators", "tabular"),
+        ("torch", "import discreet.learning.pate", "learn"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_with_its_extra(package: str, line: str, extra: str):
+    out = fresh(
+        f"import sys; sys.modules['{package}'] = None\nimport discreet\ntry:\n    {line}\n"
+        "except discreet.MissingExtra as error:\n    print(error)"
+    )
+    assert f"Install it with: pip install 'discreet[{extra}]'" in out
+
+
 def test_questions_with_one_count_load_no_scipy():
     """Measured: scipy took 0.27 of the 0.28 CPU-seconds of the first HAVING COUNT(*)."""
     out = fresh(

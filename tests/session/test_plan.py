@@ -206,3 +206,25 @@ def test_a_model_that_fixes_its_own_noise_is_refused_where_it_costs_more_than_it
         people.plan([(SGDLogisticRegression, "sex")], epsilon=0.1)
     with pytest.raises(dp.InvalidInput, match="not the class itself"):
         people.plan([{"estimator": SGDLogisticRegression, "target": "sex"}], epsilon=0.1)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_errors_of_a_plan_are_in_units_of_what_one_person_contributes(rows: int) -> None:
+    """The error of a workload was in rows, and with 5 rows per person counts were never joined into one."""
+    ids = [str(i) for i in range(50)]
+    stays = dp.open(
+        {"who": ids * 2, "sex": ["f", "m"] * 50},
+        schema={"who": dp.Text(), "sex": dp.Categories(["f", "m"])},
+        unit=dp.Unit("who", rows=rows, groups=1),
+        budget=dp.Budget(epsilon=5),
+        ledger=":memory:",
+        table="stays",
+    )
+    counts = ["SELECT sex, COUNT(*) AS n FROM stays GROUP BY sex", "SELECT COUNT(*) AS n FROM stays"]
+    (joined,) = stays.plan(counts, epsilon=1).items
+    assert str(joined).startswith("epsilon 1: 2 counting queries together (error about 1.")
+    assert "times what one person contributes at most" in str(joined)
+    (alone,) = stays.plan(counts[:1], epsilon=1).items
+    preview = str(stays.preview(counts[0], epsilon=1))
+    deviation = float(preview.split("standard deviation ")[1].splitlines()[0].rstrip("."))
+    assert alone.error * rows == pytest.approx(deviation, rel=1e-3)

@@ -181,6 +181,37 @@ def test_an_empty_date_is_missing_and_one_in_another_format_does_not_convert(fol
     assert exact(visits, "SELECT COUNT(*) AS n FROM besuche WHERE Aufnahme IS NULL") == [[3]]
 
 
+def test_a_code_of_a_missing_value_is_recognized_as_it_stands_in_the_file(folder):
+    """The points of "k.A." were taken out as thousands, and it did not convert."""
+    lines = "4;k.A.;1.000;k.A.\n4;9.99;k,A;03.01.2026\n5;999;5;\n"
+    (folder / "besuche.csv").write_text(TEXT.replace("abc", "k.A.") + lines, encoding="utf-8")
+    schema = (
+        SCHEMA.replace("upper = 300", 'upper = 300\nmissing = ["k.A.", 9.99]')
+        .replace("upper = 2000", 'upper = 2000\nmissing = ["k,A"]')
+        .replace('upper = "2026-12-31"', 'upper = "2026-12-31"\nmissing = ["k.A."]')
+    )
+    (folder / "besuche.csv.schema.toml").write_text(schema, encoding="utf-8")
+    body = json.loads(CliRunner().invoke(app, ["check", "besuche.csv", "--json"]).stdout)
+    # 9.99 in the file is 999, which is no code: it lies outside, and counts as the bound.
+    assert body["columns"]["Größe cm"] == {
+        "missing": "20 to 50%",
+        "unreadable": "none",
+        "outside": "20 to 50%",
+    }
+    assert body["columns"]["Gewicht"]["unreadable"] == "none"
+    # "1/5/2026" is the only date that does not convert.
+    assert body["columns"]["Aufnahme"] == {
+        "missing": "20 to 50%",
+        "unreadable": "5 to 20%",
+        "outside": "none",
+    }
+    visits = dp.open(
+        "besuche.csv", schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1), ledger=":memory:"
+    )
+    sql = 'SELECT COUNT("Größe cm") AS n, SUM("Größe cm") AS s, COUNT(Gewicht) AS g FROM besuche'
+    assert exact(visits, sql) == [[5, 180.5 + 170 + 165.5 + 300 + 300, 5]]
+
+
 def test_a_file_in_latin_1_is_refused_with_the_command_that_converts_it(folder):
     (folder / "besuche.csv").write_bytes(TEXT.encode("cp1252"))
     with pytest.raises(dp.InvalidInput, match=r"iconv -f cp1252 -t utf-8 besuche\.csv"):

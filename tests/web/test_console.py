@@ -161,6 +161,10 @@ def test_the_steward_adds_a_dataset_people_and_budgets_and_checks_the_ledger(pag
     text = 'table = "visits"\nversion = "1"\nunit = "row"\n[columns.ward]\ntype = "categories"\nvalues = ["A", "B"]\n'
     page.fill("#schema", text)
     page.fill("#name", "visits")
+    page.fill("#epsilon", "0,5")
+    page.click("text=Open it")
+    expect(page.locator("[role=alert]")).to_have_text("'0,5' is no number: write 0.5. Nothing was changed.")
+    assert page.input_value("#schema") == text
     page.fill("#epsilon", "2")
     page.click("text=Open it")
     page.wait_for_selector("h1:text-is('Books of visits')")
@@ -170,6 +174,16 @@ def test_the_steward_adds_a_dataset_people_and_budgets_and_checks_the_ledger(pag
     token = page.inner_text("#new-token")
     assert token.startswith("dsc_")
     page.goto(f"{server.url}/steward/data/visits")
+    for lines, message in [
+        ("eve 0,5\nann", "'0,5' is no number: write 0.5."),
+        ("eve=0.5", "'eve=0.5' is no line of the form. Each analyst has one: NAME, NAME AMOUNT DELTA"),
+        ("müller 0.5", "analysts.müller: a name has letters a to z, A to Z, digits and _ . @ - only"),
+    ]:
+        page.fill("#analysts", lines)
+        page.click("button:text-is('Change')")
+        expect(page.locator("[role=alert]")).to_contain_text(message)
+        assert page.input_value("#analysts") == lines
+        assert page.input_value("#epsilon") == "2"
     page.fill("#analysts", "eve 0.5\nann")
     page.click("button:text-is('Change')")
     page.wait_for_selector(".who:has-text('eve')")

@@ -234,8 +234,10 @@ def unit_noun(unit: Unit) -> str:
 
 def protected(risk: Risk, unit: str = "unit") -> str:
     """Return the change that the event hides, by its neighbor relation."""
+    # A noun from the name of a column is that of people: a patient, a household.
+    are = "it is" if unit in ("unit", "row") else "they are"
     return {
-        "add_remove": f"one {unit}, whether it is in the data at all",
+        "add_remove": f"one {unit}, whether {are} in the data at all",
         "replace": f"one {unit}'s data, whatever it says (how many there are is public)",
         "zero_out": f"one {unit}'s data against a blank",
     }[risk.neighbors.value]

@@ -47,7 +47,7 @@ _QUESTIONS = {
     ),
     "any": (
         "What is it? number (lower, upper, nullable), categories (values), date (lower, upper, "
-        "nullable), boolean (nullable), or text.",
+        "nullable), boolean (nullable; written true, t, yes, y, 1 or false, f, no, n, 0), or text.",
         [
             "lower = ",
             "upper = ",

@@ -53,7 +53,7 @@ import tempfile
 import time
 import tomllib
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -108,12 +108,14 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Csv:
-    """Names a CSV file with its format, and the columns declared as numbers and as dates (`days`)."""
+    """Names a CSV file with its format, the columns declared as numbers and as dates (`days`), and by column
+    the texts that are declared as codes of missing values."""
 
     path: Path
     format: Format
     numbers: tuple[str, ...] = ()
     days: tuple[str, ...] = ()
+    codes: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
 
     @property
     def name(self) -> str:
@@ -148,7 +150,10 @@ def formatted(data: Any, schema: Path, public: Public) -> Any:
         _check_codes(name, fact, format)
     numbers = tuple(name for name, fact in public.schema if isinstance(fact, Bounds))
     days = tuple(name for name, fact in public.schema if isinstance(fact, Dates))
-    return data.written_as(format, numbers, days) if is_several else Csv(Path(data), format, numbers, days)
+    codes = {name: [code for code in fact.missing if isinstance(code, str)] for name, fact in public.schema}
+    if is_several:
+        return data.written_as(format, numbers, days, codes)
+    return Csv(Path(data), format, numbers, days, codes)
 
 
 def _check_codes(name: str, fact: Fact, format: Format) -> None:
@@ -213,10 +218,16 @@ class Files:
             return False
         return now is None or now.paths == self.paths
 
-    def written_as(self, format: Any, numbers: tuple[str, ...], days: tuple[str, ...]) -> Files:
+    def written_as(
+        self,
+        format: Any,
+        numbers: tuple[str, ...],
+        days: tuple[str, ...],
+        codes: Mapping[str, Sequence[str]],
+    ) -> Files:
         """Return the same CSV files with the format in which they are written; `numbers` and `days` are the
-        columns whose text it parses (`Csv`)."""
-        return replace(self, parts=tuple(Csv(path, format, numbers, days) for path in self.paths))
+        columns whose text it parses, and `codes` the texts that it leaves as they are (`Csv`)."""
+        return replace(self, parts=tuple(Csv(path, format, numbers, days, codes) for path in self.paths))
 
 
 def kind_of_file(path: Path) -> str:

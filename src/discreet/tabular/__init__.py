@@ -5,9 +5,11 @@ as `LogisticRegression` and `KMeans`, are imported when they are first used, bec
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .. import _require
+from .._errors import MissingExtra
 from .boosting import AdditiveBoosting, AdditiveModel
 from .clusters import Clusters, Lloyd
 from .erm import LinearERM
@@ -118,6 +120,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import an estimator when it is first used, because loading scikit-learn takes a while."""
     if name in _ESTIMATORS:
+        if find_spec("sklearn") is None:
+            raise MissingExtra.of("tabular", f"discreet.tabular.{name} needs scikit-learn")
         return getattr(import_module(f"{__name__}.{_ESTIMATORS[name]}"), name)
     raise _require.no_attribute(f"module {__name__!r}", name, __all__)
 

@@ -41,8 +41,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from .. import _require
 from .._errors import InvalidInput, MissingExtra, PrivateFact
@@ -62,7 +60,14 @@ from .second_moments import Moments, SecondMoments
 from .trees import PrivateRegressionTree, PrivateTree
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.base import (
+        BaseEstimator,
+        ClassifierMixin,
+        ClassNamePrefixFeaturesOutMixin,
+        ClusterMixin,
+        RegressorMixin,
+        TransformerMixin,
+    )
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 except ImportError:

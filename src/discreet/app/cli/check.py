@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ... import tables
 from ..._errors import InvalidInput
-from ..._public import Categories, Public, Unit
+from ..._public import Boolean, Bounds, Categories, Dates, Fact, Public, Unit
 from ...curator import Curator
 from ...tables.files import formatted
 from ...tables.fit import fit_of, not_utf8
@@ -89,13 +89,13 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
 def _hints(
     data: str, public: Public, columns: dict[str, dict[str, str]], undecodable: str | None
 ) -> list[str]:
-    """Return hints on two frequent causes: lines in another encoding, and texts that differ by a blank or a
-    capital letter."""
+    """Return hints on frequent causes: lines in another encoding, texts that differ by a blank or a capital
+    letter, and numbers, dates and words for true and false that are written in another way."""
     hints = []
     if undecodable not in (None, "none"):
         hints.append(
-            f"lines that are not text in UTF-8, and are left out: {undecodable}. From Windows or in Latin-1, "
-            f"convert the file with: iconv -f cp1252 -t utf-8 {shlex.quote(data)} > new.csv"
+            f"lines that are not text in UTF-8, and are left out: {undecodable}. In Excel, save the file as "
+            f'"CSV UTF-8". On Linux or macOS: iconv -f cp1252 -t utf-8 {shlex.quote(data)} > new.csv'
         )
     with_categories = [name for name, fact in public.schema if isinstance(fact, Categories)]
     if columns_outside := [name for name in with_categories if columns[name]["outside"] != "none"]:
@@ -103,7 +103,27 @@ def _hints(
             f"outside, of {', '.join(columns_outside)}: other texts than those declared. Capital letters and "
             "blanks at either end make another text."
         )
+    for kind, hint in _UNREADABLE.items():
+        unreadable = [
+            name
+            for name, fact in public.schema
+            if isinstance(fact, kind) and columns[name]["unreadable"] != "none"
+        ]
+        if unreadable:
+            hints.append(f"does not convert, of {', '.join(unreadable)}: {hint}")
     return hints
+
+
+# What to look at where values of a column do not convert, by the declared type.
+_UNREADABLE: dict[type[Fact], str] = {
+    Bounds: "is there a decimal comma, or a mark between thousands? Say so under [format] in the schema "
+    "file. A word such as n/a belongs in missing = [...].",
+    Dates: "is a date written in another way than 2025-12-31? Say so under [format] in the schema file: "
+    'dates = ["%d.%m.%Y"].',
+    Boolean: "true is written true, t, yes, y or 1, and false is written false, f, no, n or 0. Another word "
+    "counts as missing: of J and N only N would be read, and an average would be 0. Recode the column, or "
+    'declare type = "categories".',
+}
 
 
 def _cut_groups(unit: Unit, groups: dict[str, str]) -> str:
@@ -116,7 +136,7 @@ def _cut_groups(unit: Unit, groups: dict[str, str]) -> str:
     return (
         f"GROUP BY over {', '.join(cut)} counts a person in {number} of their groups and leaves them out of "
         f"the others: counts come out too low. Declare more groups, at the price of more noise, or ask with "
-        f"groups=..."
+        f"--groups (in Python groups=...)."
     )
 
 

@@ -258,7 +258,7 @@ def _unit(names: list[str]) -> str:
     `names` are the columns as TOML writes them.
     """
     typer.echo(f"Columns: {visible(', '.join(names))}")
-    several = typer.confirm("Can one person (or household) have several rows?", default=True)
+    several = _confirm("Can one person (or household) have several rows?", default=True)
     if not several:
         return 'unit = "row"'
     columns = [_unquoted(name) for name in names]
@@ -332,7 +332,7 @@ def _facts(name: str, guess: str, example: str) -> str:
     if kind == "categories":
         lines.append("values = " + json.dumps(_values(), ensure_ascii=False))
     if kind in ("number", "date", "boolean"):
-        missing = typer.confirm("  Can it be missing?", default=True)
+        missing = _confirm("  Can it be missing?", default=True)
         lines.append(f"nullable = {str(missing).lower()}")
         lines += _codes() if missing else []
     return "\n".join(lines)
@@ -340,10 +340,12 @@ def _facts(name: str, guess: str, example: str) -> str:
 
 def _codes() -> list[str]:
     """Ask for the codes of missing values, and return the line of the schema file with them, if any."""
-    text = typer.prompt(
+    # The word for a type is the answer to the question about the next column.
+    text = _ask_until(
         "  Codes that stand for a missing value, such as 98, 99, separated by commas (empty: none)",
-        default="",
-        show_default=False,
+        lambda text: text not in KINDS,
+        "",
+        hint=" Write the codes as they stand in the file; nothing, if there are none.",
     )
     parts = [part.strip() for part in text.split(",") if part.strip()]
     codes = [int(part) if re.fullmatch(r"-?\d{1,15}", part) else part for part in parts]
@@ -361,7 +363,7 @@ def _values() -> list[str]:
         )
         values = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
         mark = next((mark for mark in ";|" if len(values) == 1 and mark in values[0]), None)
-        if mark is None or typer.confirm(
+        if mark is None or _confirm(
             f"  {values[0]!r} is one value, with {mark!r} in it: values are separated by commas. "
             f"Is that meant?",
             default=False,
@@ -408,6 +410,16 @@ def _number(question: str, default: int) -> int:
     return int(_ask_until(question, lambda text: _is_count(text) and int(text) > 0, str(default)))
 
 
+def _confirm(question: str, *, default: bool) -> bool:
+    """Ask a question that is answered with yes or no."""
+    marks = "Y/n" if default else "y/N"
+    words = {"": default, "y": True, "yes": True, "n": False, "no": False}
+    answer = _ask_until(
+        f"{question} [{marks}]", lambda text: text.lower() in words, "", hint=" Write y or n."
+    )
+    return words[answer.lower()]
+
+
 def _ask_until(
     question: str, valid: Any, default: str | None = None, *, hint: str | Callable[[str], str] = ""
 ) -> str:
@@ -416,7 +428,7 @@ def _ask_until(
     `hint` is added to the refusal of an answer, with a blank before it: a text, or a function of the answer.
     """
     while True:
-        text = str(typer.prompt(question, default=default)).strip()
+        text = str(typer.prompt(question, default=default, show_default=bool(default))).strip()
         if valid(text):
             return text
         advice = hint if isinstance(hint, str) else hint(text)

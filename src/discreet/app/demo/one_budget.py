@@ -33,8 +33,8 @@ def run(stage: Stage) -> None:
         "nothing for care, others up to "
         "the whole bill. People who pay less see the doctor more often: how much more? Most people have "
         "several rows; each person "
-        "is protected with all their rows. The steward sets a budget of epsilon 2. The analyst ann never "
-        "sees a row.\n"
+        "is protected with all their rows. The steward sets a budget of epsilon 2, and 1.5 as the limit "
+        "of the analyst ann. She never sees a row.\n"
     )
     ann = people.as_analyst("ann")
     stage.code(QUESTION)

@@ -41,7 +41,7 @@ from .server_store import Dataset, Person, Role
 router = APIRouter(prefix="/api/v1", responses=DOCUMENTED)
 Anybody = Annotated[Person, Depends(allow(*EVERYBODY))]
 Asker = Annotated[Person, Depends(allow(*ASKERS))]
-DatasetName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
+DatasetName = Annotated[str, Path(min_length=1, max_length=64, pattern=bodies.NAME_IN_PATH)]
 # The number of an entry of the ledger, as the caller sees it (`sessions`).
 Number = Annotated[int, Path(ge=1, le=2**53)]
 # How many lines of a list, by default the last ones; with `First`, those from that one on, counted from 0.
@@ -411,7 +411,7 @@ async def feed(
 
 
 Steward = Annotated[Person, Depends(allow(Role.STEWARD))]
-PersonName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
+PersonName = Annotated[str, Path(min_length=1, max_length=64, pattern=bodies.NAME_IN_PATH)]
 TokenId = Annotated[str, Path(min_length=16, max_length=16, pattern="^[0-9a-f]+$")]
 
 

@@ -6,6 +6,7 @@ interactive one that was paid for at its start.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,14 +16,25 @@ Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | dict[str,
 SQL = Annotated[str, Field(min_length=1, max_length=20_000)]
 # The name of a person (`store.add_person` checks the same) or of a dataset.
 # Not of dots alone: "." and ".." are steps of a path, so that browsers ask for another page.
-Name = Annotated[
-    str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]*[A-Za-z0-9_@-][A-Za-z0-9_.@-]*$")
-]
+_NAME = r"^[A-Za-z0-9_.@-]*[A-Za-z0-9_@-][A-Za-z0-9_.@-]*$"
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=_NAME)]
+# The same where a name stands in a path, which holds no step "." or "..".
+NAME_IN_PATH = r"^[A-Za-z0-9_.@-]+$"
 # Names of the periods that a question is about, where a budget is per period. None is the whole table, which
 # every period pays for; a list that came out empty is refused, as `Session.during` refuses it.
 Periods = Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=64)] | None
 # A mechanism, an estimator or a question as JSON; the worker checks it.
 Described = dict[str, Any]
+
+
+def problem(error: Mapping[str, Any]) -> str:
+    """Return which field of a request is wrong and why, from the first error of its validation. A name is not
+    explained by its pattern but in words."""
+    # "[key]" says that the error is about a key, such as an analyst's name, which stands before it.
+    field = ".".join(str(part) for part in error["loc"] if part not in ("body", "[key]"))
+    if error.get("ctx", {}).get("pattern") in (_NAME, NAME_IN_PATH):
+        return f"{field}: a name has letters a to z, A to Z, digits and _ . @ - only, and not dots alone"
+    return f"{field}: {error['msg']}"
 
 
 class Body(BaseModel):

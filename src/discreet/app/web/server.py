@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from ... import __version__
 from ..._errors import DiscreetError
-from . import api, pages, steward_pages
+from . import api, bodies, pages, steward_pages
 from .auth import Gate
 from .front_desk import FrontDesk
 from .problems import HTTPError, body_of, from_error
@@ -159,8 +159,7 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def from_validation(request: Request, error: RequestValidationError) -> Response:
         # Say which field is wrong and why, but do not repeat its value.
         first = error.errors()[0] if error.errors() else {"loc": (), "msg": "not valid"}
-        field = ".".join(str(name) for name in first["loc"] if name != "body")
-        return respond(request, "InvalidRequest", f"{field}: {first['msg']}. Nothing was charged.", 422, {})
+        return respond(request, "InvalidRequest", f"{bodies.problem(first)}. Nothing was charged.", 422, {})
 
     @app.exception_handler(HTTPException)
     async def from_starlette(request: Request, error: HTTPException) -> Response:

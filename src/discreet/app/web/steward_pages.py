@@ -40,6 +40,12 @@ _LISTED = 200
 @router.get("/steward/data/{name}")
 async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     """Show the books of one dataset: its budgets, its spending over time, and its ledger."""
+    return await _books(request, name, person)
+
+
+async def _books(request: Request, name: str, person: Person, code: int = 200, **typed: str) -> HTMLResponse:
+    """Return the page of the books. `typed`: what stands in the form that changes budgets, and what is wrong
+    with it; by default the form holds the present budgets."""
     dataset, desk = granted(request, name, person), desk_of(request)
     spending = await desk.look("spending", person, dataset)
     ledger = await desk.look("ledger", person, dataset, last=200)
@@ -51,8 +57,14 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     names = {who for who, _ in store_of(request).people()}
     # analysts of the policy who are not people of this server yet, for the steward, who can add them
     strangers = [who for who in policy["analysts"] if who not in names] if person.role is Role.STEWARD else []
+    form = {
+        "epsilon": exact(policy["budget"][unit]),
+        "delta": exact(policy["budget"]["delta"]),
+        "analysts": lines,
+        "was": policy_fingerprint(policy),
+    }
     return render(
-        request, "books.html", lines=lines, was=policy_fingerprint(policy), strangers=strangers,
+        request, "books.html", code, form=form | typed, strangers=strangers,
         person=person, name=name, accounts=spending["accounts"],
         policy=policy, chart=Markup(chart), days=_days(spending["charges"]),
         entries=ledger["entries"][::-1], anchor=ledger["anchor"],
@@ -102,7 +114,7 @@ def _parse_analysts(text: str, unit: str) -> dict[str, Any]:
     for line in filter(None, map(str.strip, text.splitlines())):
         who, *amounts = line.split()
         own_unit = amounts.pop(0) if amounts and amounts[0] in ("epsilon", "rho") else None
-        if who in analysts or len(amounts) > 2 or (own_unit and not amounts):
+        if who in analysts or "=" in who or len(amounts) > 2 or (own_unit and not amounts):
             raise InvalidInput(
                 f"{line[:80]!r} is no line of the form. Each analyst has one: NAME, NAME AMOUNT DELTA, or, "
                 f"in another unit than the dataset's, NAME UNIT AMOUNT DELTA. Nothing was changed."
@@ -124,10 +136,15 @@ async def policy(request: Request, name: str, person: Steward) -> Response:
     """Change budgets; the form has one line for each analyst (`_line`)."""
     form = await form_of(request)
     unit = "rho" if form.get("unit") == "rho" else "epsilon"
-    analysts = _parse_analysts(form.get("analysts", ""), unit)
-    # The field "epsilon" of the form holds the amount, also where the unit is rho.
-    facts = {"budget": {unit: _number(form.get("epsilon", "")), "delta": _number(form.get("delta") or "0")}}
-    body = _body(bodies.PolicyBody, facts | {"analysts": analysts})
+    try:
+        analysts = _parse_analysts(form.get("analysts", ""), unit)
+        # The field "epsilon" of the form holds the amount, also where the unit is rho.
+        budget = {unit: _number(form.get("epsilon", "")), "delta": _number(form.get("delta") or "0")}
+        body = _body(bodies.PolicyBody, {"budget": budget, "analysts": analysts})
+    except InvalidInput as error:
+        # With the `was` of the form: what another steward has changed meanwhile is not overwritten later.
+        typed = {field: form.get(field, "") for field in ("epsilon", "delta", "analysts", "was")}
+        return await _books(request, name, person, 400, wrong=str(error), **typed)
     await api.set_policy(request, person, name, body, form.get("was"))
     return RedirectResponse(f"/steward/data/{name}", 303)
 
@@ -137,7 +154,8 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InvalidInput(f"{text[:40]!r} is no number. Nothing was changed.") from None
+        advice = f": write {text.replace(',', '.')}" if re.fullmatch(r"\s*\d{0,20},\d{1,20}\s*", text) else ""
+        raise InvalidInput(f"{text[:40]!r} is no number{advice}. Nothing was changed.") from None
 
 
 def _body(kind: Any, facts: dict[str, Any]) -> Any:
@@ -145,9 +163,7 @@ def _body(kind: Any, facts: dict[str, Any]) -> Any:
     try:
         return kind(**facts)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise InvalidInput(f"{field}: {first['msg']}. Nothing was changed.") from None
+        raise InvalidInput(f"{bodies.problem(error.errors()[0])}. Nothing was changed.") from None
 
 
 @router.get("/steward/people")
@@ -303,13 +319,13 @@ async def _keep(path: Path, file: UploadFile) -> Path:
 async def add(request: Request, person: Steward) -> Response:
     """Add the dataset with its schema and its budget; data that has a ledger already keeps the ledger's."""
     form = await form_of(request)
-    budget = None
-    if form.get("epsilon"):
-        budget = {"epsilon": _number(form["epsilon"]), "delta": _number(form.get("delta") or "0")}
-    facts = {"name": form.get("name", ""), "path": form.get("path", ""), "budget": budget}
+    facts = {"name": form.get("name", ""), "path": form.get("path", "")}
     text = form.get("schema", "").replace("\r\n", "\n")
     try:
-        body = _body(bodies.DatasetBody, facts | {"schema_text": text or None})
+        budget = None
+        if form.get("epsilon"):
+            budget = {"epsilon": _number(form["epsilon"]), "delta": _number(form.get("delta") or "0")}
+        body = _body(bodies.DatasetBody, facts | {"schema_text": text or None, "budget": budget})
         await api.create_dataset(request, person, body)
     except (DiscreetError, HTTPError) as error:
         # Show the form again with what was typed. "ledger" says that the data has a ledger already: then the

@@ -6,8 +6,22 @@ Papernot et al. 2017, arXiv:1610.05755, and 2018, arXiv:1802.08908; Bassily, Tha
 arXiv:1803.05101. Aggregators and their prices are in `discreet.mechanisms.votes`.
 """
 
-from .labeller import CostQuestion, Labels, PrivateTeachers, PublicInputs
-from .student import FixMatchStudent, Student, TorchLearner, small_network, spread_labels, typical_examples
+from ..._errors import MissingExtra
+
+try:
+    from .labeller import CostQuestion, Labels, PrivateTeachers, PublicInputs
+    from .student import (
+        FixMatchStudent,
+        Student,
+        TorchLearner,
+        small_network,
+        spread_labels,
+        typical_examples,
+    )
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise MissingExtra.of("learn", "discreet.learning.pate needs PyTorch") from None
 
 __all__ = [
     "CostQuestion",

@@ -77,6 +77,9 @@ def rewritten(csv_file: Csv) -> str:
     A date in no known format gets a "?" before it and is then no date: queries take it as NULL, while
     `discreet check` can tell it from an empty field. Two such texts that differ, not only in blanks at their
     ends, stay different, because the column may hold the ids of units.
+
+    A declared code of a missing value, such as "k.A.", stays as it is: without its points it would be none.
+    No such code is a number or a day in the file's notation and another one by itself (`files.formatted`).
     """
     format, parts = csv_file.format, []
     if format.decimal != "." or format.thousands:
@@ -86,15 +89,23 @@ def rewritten(csv_file: Csv) -> str:
                 if format.thousands
                 else quoted(column)
             )
-            parts.append(f"replace({numeric}, {literal(format.decimal)}, '.') AS {quoted(column)}")
+            number = f"replace({numeric}, {literal(format.decimal)}, '.')"
+            parts.append(f"{_unless_code(csv_file, column, number)} AS {quoted(column)}")
     if format.dates:
         for column in csv_file.days:
             text = f"trim({quoted(column)})"
             days = ", ".join(_day(text, form) for form in format.dates)
-            parts.append(
-                f"CASE WHEN {text} <> '' THEN COALESCE({days}, '?' || {text}) END AS {quoted(column)}"
-            )
+            day = f"CASE WHEN {text} <> '' THEN COALESCE({days}, '?' || {text}) END"
+            parts.append(f"{_unless_code(csv_file, column, day)} AS {quoted(column)}")
     return f"REPLACE ({', '.join(parts)})" if parts else ""
+
+
+def _unless_code(csv_file: Csv, column: str, value: str) -> str:
+    """Return the SQL of a rewritten `value` that leaves the declared codes of its column as they are."""
+    codes = ", ".join(map(literal, csv_file.codes.get(column, ())))
+    return (
+        f"CASE WHEN {quoted(column)} IN ({codes}) THEN {quoted(column)} ELSE {value} END" if codes else value
+    )
 
 
 def _day(text: str, form: str) -> str:
@@ -176,11 +187,14 @@ def _line_end(file: IO[bytes]) -> str | None:
 
 
 def _conversion(path: str) -> str:
-    """Return the end of a sentence that names the command by which a file becomes UTF-8."""
+    """Return the end of a sentence that says how a file becomes UTF-8."""
     if path.endswith((".gz", ".zst")):
         return ""
     name = shlex.quote(Path(path).name)
-    return f", if it is from Windows or in Latin-1 with: iconv -f cp1252 -t utf-8 {name} > new.csv"
+    return (
+        f': in Excel, save it as "CSV UTF-8"; on Linux or macOS, if it is from Windows or in Latin-1, run '
+        f"iconv -f cp1252 -t utf-8 {name} > new.csv"
+    )
 
 
 def _unpaired(file: str) -> str:
