@@ -18,7 +18,7 @@ from typing import Any
 from . import _require
 from ._errors import InvalidInput, PrivateFact, WrongRelation
 from ._registry import described, plain
-from ._text import is_text
+from ._text import is_text, visible
 
 # The largest absolute bound of a column: the width of the bounds, up to twice this, must be a finite float.
 _LARGEST = 2**1022
@@ -232,6 +232,29 @@ Fact = Bounds | Categories | Boolean | Dates | Text
 FACTS = (Bounds, Categories, Boolean, Dates, Text)
 
 
+# how many categories `Public.__str__` names
+_NAMED = 10
+
+
+def _columns_in_words(schema: Sequence[tuple[str, Fact]]) -> list[str]:
+    """Return one line for each column: its name, and its declared range or values."""
+    names = [visible(name) for name, _ in schema]
+    width = max(map(len, names), default=0)
+    return [f"  {name:{width}}  {_in_words(fact)}" for name, (_, fact) in zip(names, schema, strict=True)]
+
+
+def _in_words(fact: Fact) -> str:
+    """Return what is declared of a column: the range, or the first values."""
+    if isinstance(fact, Categories):
+        more = f", ... ({len(fact.values)} values)" if len(fact.values) > _NAMED else ""
+        return ", ".join(visible(repr(value)) for value in fact.values[:_NAMED]) + more
+    if isinstance(fact, Bounds | Dates):
+        return f"from {fact.lower} to {fact.upper}" + (", or missing" if fact.nullable else "")
+    if isinstance(fact, Boolean):
+        return "true or false" + (", or missing" if fact.nullable else "")
+    return "text"
+
+
 @described("public.Related")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Related:
@@ -320,6 +343,17 @@ class Public:
             _require.integer(size=self.size, at_least=1)
             if self.size > _MAX_UNITS:
                 raise _require.fail("size", self.size, f"at most {_MAX_UNITS:,}")
+
+    def __str__(self) -> str:
+        """Return the tables, each with its columns and what is declared of them, and who is protected."""
+        unit = f"all rows of one {visible(self.unit.column)}" if self.unit.column else "one row"
+        limit = f", of which {self.unit.rows} count" if self.unit.column and self.unit.rows else ""
+        lines = [f"table {visible(self.table)}: protects {unit}{limit}, under {self.neighbors}"]
+        lines += _columns_in_words(self.schema)
+        for other in self.tables:
+            lines.append(f"{'private' if other.private else 'public'} table {visible(other.name)}")
+            lines += _columns_in_words(other.schema)
+        return "\n".join(lines)
 
     def fact(self, column: str) -> Fact:
         """Return what is declared of a column."""

@@ -151,16 +151,24 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class BudgetPlan(_require.NearestNames):
-    """The price and the predicted error of each piece of work. Nothing is spent before `run`."""
+    """The price and the predicted error of each piece of work. Nothing is spent before `run`.
+
+    `left`: what was left of a budget in epsilon when the plan was made; infinite where that is not known.
+    """
 
     session: Any = field(repr=False)
     epsilon: float
     items: tuple[Item, ...]
+    left: float = math.inf
 
     def __str__(self) -> str:
         spent = sum(item.epsilon for item in self.items)
-        lines = [f"{len(self.items)} pieces of work for epsilon {spent:.4g} of {self.epsilon:.4g}:"]
-        return "\n".join([*lines, *(f"  {item}" for item in self.items)])
+        pieces = f"{len(self.items)} {'piece' if len(self.items) == 1 else 'pieces'} of work"
+        lines = [f"{pieces} for epsilon {spent:.4g} of {self.epsilon:.4g}:"]
+        lines += [f"  {item}" for item in self.items]
+        if spent > self.left * (1 + 1e-9):
+            lines.append(f"The budget does not pay for it: epsilon {self.left:.4g} is left.")
+        return "\n".join(lines)
 
     @_require.paying
     def run(self) -> tuple[Any, ...]:
@@ -222,9 +230,9 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
     fixed_items = [
         (index, Item(job, weight, price, job.error(session, price))) for index, job, weight, price in fixed
     ]
-    return BudgetPlan(
-        session, epsilon, tuple(item for _, item in sorted([*best, *fixed_items], key=lambda pair: pair[0]))
-    )
+    items = tuple(item for _, item in sorted([*best, *fixed_items], key=lambda pair: pair[0]))
+    left = math.inf if session.budget.epsilon is None else float(session.remaining)
+    return BudgetPlan(session, epsilon, items, left)
 
 
 # Work whose share is not fixed by `within`: its position in the plan, itself, and its weight.

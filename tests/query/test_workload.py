@@ -356,3 +356,27 @@ def test_questions_with_their_columns_in_another_order_have_another_key() -> Non
         for columns in ("sex, city", "city, sex")
     }
     assert len(keys) == 2
+
+
+def test_notes_say_what_the_limit_over_all_groups_leaves_out_and_that_totals_count_missing_keys() -> None:
+    public = Public(schema=SCHEMA, table="people", unit=Unit("person", rows=2))
+    groups = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"
+    asked = WorkloadQuery(queries=(groups,), public=public, epsilon=1)
+    (answer,) = asked(people(public, 40, 1, units=5), entropy=SeededEntropy(1)).value
+    assert answer.notes == asked.preview().notes
+    assert answer.notes[0].startswith("counts at most 2 rows of one person, over all groups and questions")
+    assert answer.notes[1] == "rows whose GROUP BY value is missing or not declared are in no group"
+    shown = str(asked.preview())
+    assert "for 1 answer\n" in shown
+    assert "Protects all rows of one person, under add_remove" in shown
+    levels = WorkloadQuery(queries=(groups.replace("BY sex", "BY ROLLUP (sex)"),), public=PUBLIC, epsilon=1)
+    (note,) = levels.preview_of_one().notes
+    assert "totals count them" in note
+    assert levels.preview_of_one().plan[0] == "Protects one row, under add_remove (one more or less)."
+
+
+def test_the_preview_of_a_single_count_by_group_points_to_the_workload_where_that_has_less_noise() -> None:
+    public = Public(schema=SCHEMA, table="people", unit=Unit("person", rows=2))
+    groups = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"
+    assert any("workload" in line for line in Query(sql=groups, public=public, epsilon=1).preview().plan)
+    assert not any("workload" in line for line in Query(sql=groups, public=PUBLIC, epsilon=1).preview().plan)

@@ -529,3 +529,50 @@ def test_a_property_that_fails_shows_its_own_error() -> None:
 def test_a_ledger_without_a_name_is_refused(name: Any) -> None:
     with pytest.raises(dp.InvalidInput, match="ledger must be the name of a file"):
         opened(ledger=name)
+
+
+def test_gaussian_noise_on_a_budget_without_delta_is_refused_for_the_delta_not_for_epsilon():
+    ann = opened().as_analyst("ann")
+    for terms in ({"epsilon": 0.1, "delta": 1e-8, "noise": "gaussian"}, {"rho": 0.001}):
+        with pytest.raises(dp.BudgetExceeded, match="ann has no delta") as refused:
+            ann.sql(COUNT, **terms)
+        assert "inf" not in str(refused.value)
+        assert "Laplace" in refused.value.remedy
+    assert ann.spent == 0
+
+
+def test_a_plan_above_the_budget_says_so():
+    session = opened()
+    assert "does not pay for it" in str(session.plan([COUNT], epsilon=session.remaining + 1))
+    assert "does not pay for it" not in str(session.plan([COUNT], epsilon=session.remaining))
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("DESCRIBE people", "people has the columns"),
+        ("SELECT column_name FROM information_schema.columns", "people has the columns"),
+        ("EXPLAIN " + COUNT, "A preview of the SELECT is free"),
+        ("SELECT TOP 5 ward, COUNT(*) AS n FROM people GROUP BY ward", "Write LIMIT"),
+        ("SELECT STRING_AGG(ward, ',') AS w FROM people", "STRING_AGG cannot"),
+        (COUNT + " WHERE age > (SELECT AVG(age) FROM people)", "ask two questions"),
+    ],
+)
+def test_refusals_name_what_can_be_done_instead(text, hint, caplog):
+    with pytest.raises(dp.InvalidInput) as refused:
+        opened().sql(text, epsilon=0.1)
+    assert hint in str(refused.value)
+    assert not caplog.records
+
+
+def test_the_public_facts_are_printed_one_column_a_line_and_a_session_points_to_them():
+    session = opened()
+    lines = str(session.public).splitlines()
+    assert lines[0].startswith("table people: protects ")
+    assert [line.split()[0] for line in lines[1:]] == [name for name, _ in session.public.schema]
+    with pytest.raises(AttributeError, match="Did you mean 'public'"):
+        session.columns  # noqa: B018
+    with pytest.raises(dp.InvalidInput, match="intervals must be"):
+        session.sql(COUNT, epsilon=0.1).to_pandas(intervals=95)
+    with pytest.raises(dp.InvalidInput, match="rank or count"):
+        session.sql("SELECT MEDIAN(age) AS m FROM people", within=1)

@@ -257,3 +257,10 @@ def test_the_shell_makes_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         before = Path(data).read_bytes()
         assert run(*again, data, "--force").exit_code != 0
         assert Path(data).read_bytes() == before
+
+
+def test_a_printed_answer_is_aligned_and_a_wrong_table_is_named(copy: Any) -> None:
+    shown = str(copy.sql("SELECT 'a' AS x, 1 / 3.0 AS y UNION ALL SELECT 'long', NULL ORDER BY x"))
+    assert shown.splitlines()[:3] == ["x     y", "a     0.333333", "long  -"]
+    with pytest.raises(dp.InvalidInput, match=f"The tables are: {copy.public.table}"):
+        copy.sql("SELECT COUNT(*) FROM nowhere")

@@ -34,10 +34,10 @@ from typing import Any
 from .. import _registry, _round
 from .._errors import BudgetExceeded
 from .._public import Public
-from ..accounting import Event, Group, NoOp, caps, events
+from ..accounting import Event, Group, NonPrivate, NoOp, caps, events
 from ..accounting.caps import RequestedPrice, with_first
 from ..accounting.filters import BudgetFilter, FilterPreview
-from ..accounting.lanes import Capped, Item, Spent
+from ..accounting.lanes import Capped, Item, Spent, event_of
 from ..accounting.normal import normal
 from .ledger import Entry, Ledger, Writer, canonical
 from .policy import Budget, spending_table
@@ -259,13 +259,21 @@ class Accounts:
         name, label = account.of, f"{account.of}'s own budget"
         if self.owner is None and self.budget.per is None:
             name, label = "the dataset", "the dataset's budget"
-        pure = self.budget.delta == 0 and self.budget.rho is None
+        pure = isinstance(item, Event) and self.budget.delta == 0 and self.budget.rho is None
         needed = normal(item).delta if isinstance(item, Event) and pure else 0.0
         if needed > 0:
             raise BudgetExceeded(
                 f"the budget of {name} has no delta, and this needs a delta of {needed:g}, as for example a "
                 "GROUP BY without declared categories does. The steward can give one, Budget(epsilon=..., "
                 "delta=...), or declare the categories."
+            )
+        infinite = pure and all(map(math.isinf, account.rule.price(item).sums))
+        if infinite and not any(isinstance(part, NonPrivate) for part in normal(event_of(item)).parts):
+            raise BudgetExceeded(
+                f"the budget of {name} has no delta, and this needs one, as Gaussian noise and every price in "
+                "rho do.",
+                remedy="Ask for Laplace noise, by an epsilon alone; or the steward can give a delta, "
+                "Budget(epsilon=..., delta=...).",
             )
         try:
             return account.rule.charge(account.spent, item)

@@ -602,6 +602,8 @@ class Answer(_require.NearestNames):
         if intervals is False:
             columns = self.to_dict()
         else:
+            if intervals is not True:
+                _require.open_probability(intervals=intervals)
             columns = self._with_intervals(0.95 if intervals is True else intervals, ("low", "high"))
         whole = {name for i, name in enumerate(self.columns) if self._is_whole(i)}
         return [

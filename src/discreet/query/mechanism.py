@@ -382,7 +382,7 @@ class Query:
             confidence=confidence,
             errors=errors,
             groups=self._plan.groups,
-            plan=self.words + hints(self.public, self._plan, self._recipes),
+            plan=self.words + hints(self.public, self._plan, self._recipes, self._bounding),
             notes=self.notes,
             keys=keys(self._plan),
             chosen=chosen(self._plan, self._recipes),
@@ -564,7 +564,12 @@ def _promised_errors(query: Query, confidence: float) -> list[float]:
         if error is None and query.is_number(i):
             raise InvalidInput(
                 f"the error of column {preview.columns[i]!r} depends on the data, so no price promises it. "
-                "Ask by epsilon=..., or declare the size of the table and ask for an average of everybody."
+                + (
+                    "Ask by epsilon=...: the notes of its preview say how far off its rank or count may be."
+                    if preview.columns[i] in preview.chosen
+                    else "Ask by epsilon=..., or declare the size of the table and ask for an average of "
+                    "everybody."
+                )
             )
     return [error for error in preview.errors if error is not None]
 

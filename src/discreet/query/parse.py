@@ -122,7 +122,9 @@ def why_not(node: Node) -> tuple[str, str]:
     if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
         return "ROLLUP, CUBE and GROUPING SETS are several questions in one", _LEVELS
     if isinstance(node, exp.AggFunc):
-        return f"{node.sql_name()} cannot be answered here", _AGGREGATES
+        # sqlglot has one node for both
+        name = "STRING_AGG" if isinstance(node, exp.GroupConcat) else node.sql_name()
+        return f"{name} cannot be answered here", _AGGREGATES
     if isinstance(node, _CHANGING):
         return (
             "a function that changes from run to run cannot be priced or stored",
@@ -131,8 +133,8 @@ def why_not(node: Node) -> tuple[str, str]:
     if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
         return (
             "a query inside an expression cannot be answered",
-            "EXISTS (SELECT ...) and x IN (SELECT ...) can stand in WHERE; put other sub-queries into FROM, "
-            "and join them.",
+            "EXISTS (SELECT ...) and x IN (SELECT ...) can stand in WHERE. For a number, such as an average, "
+            "ask two questions, and write the first answer into the second.",
         )
     if isinstance(node, exp.Star):
         return "* stands for rows, which are never released", "Name an aggregate, such as COUNT(*)."
@@ -169,6 +171,9 @@ def parse(text: str) -> exp.Select:
         raise QueryError(f"the query has {len(text)} characters, more than {LONGEST}.")
     if _depth(text) > DEEPEST:
         raise QueryError(f"the query nests deeper than {DEEPEST} levels.")
+    if text.split()[0].upper() == "EXPLAIN":
+        # refused here, because sqlglot would warn on the standard error
+        raise QueryError("only SELECT can be answered, and this is EXPLAIN. A preview of the SELECT is free.")
     try:
         parsed = sqlglot.parse(text, dialect="duckdb")
         # a comment after the last ; comes as a statement of its own
@@ -234,6 +239,8 @@ def _syntax(error: SqlglotError, text: str) -> QueryError:
         proposal = "" if is_keyword else did_you_mean(word, _STARTS if position == first[0] else _KEYWORDS)
         if proposal:
             return _at(text, position, f"{word[:40]!r} is not understood.{proposal}")
+    if before := re.search(r"\bTOP\s*\(?\s*$", text[:offset], re.IGNORECASE):
+        return _at(text, before.start(), "TOP is not understood. Write LIMIT at the end of the query.")
     # `details` has the faulty word as "highlight", and what sqlglot wanted there, such as "Expecting )".
     highlight = str(details.get("highlight") or "")[:40]
     description = str(details.get("description") or "")
@@ -293,6 +300,8 @@ def _depth(text: str) -> int:
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`""")
 # a number with a decimal comma
 _COMMA = re.compile(r"(?<![\w.])(\d+),(\d+)(?![\w.])")
+# texts that ask other databases which columns there are
+_LISTING = re.compile(r"^\s*(DESC|DESCRIBE|SHOW|PRAGMA)\b|\binformation_schema\b", re.IGNORECASE)
 
 
 def hinted(refusal: QueryError, text: object, public: Public) -> QueryError:
@@ -314,6 +323,12 @@ def hinted(refusal: QueryError, text: object, public: Public) -> QueryError:
     comma = _decimal_comma(refusal, text)
     if comma is not None:
         return _with_hint(refusal, f"Decimals have a point: {comma[1]}.{comma[2]}.")
+    if _LISTING.search(text):
+        columns = ", ".join(plain_or_quoted(n) for n, _ in public.schema)
+        return _with_hint(
+            refusal,
+            f"{public.table} has the columns {columns}. print(session.public) shows what is declared of them.",
+        )
     return refusal
 
 

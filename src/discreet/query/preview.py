@@ -9,6 +9,7 @@ added up in one row.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -180,17 +181,22 @@ def _of_everybody(public: Public, plan: Plan, argument: Expr | None) -> bool:
     return isinstance(argument, Column) or not argument.domain.nullable
 
 
+def protects(public: Public) -> str:
+    """Say who is protected."""
+    unit = f"all rows of one {public.unit.column}" if public.unit.column else "one row"
+    neighbors = f"{public.neighbors}" + (" (one more or less)" if public.neighbors == ADD_REMOVE else "")
+    return f"Protects {unit}, under {neighbors}."
+
+
 def words(
     public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, allocation: Allocation, other: bool
 ) -> tuple[str, ...]:
     """Return the plan in words, one sentence per step."""
-    unit = f"all rows of one {public.unit.column}" if public.unit.column else "one row"
-    neighbors = f"{public.neighbors}" + (" (one more or less)" if public.neighbors == ADD_REMOVE else "")
-    lines = [f"Protects {unit}, under {neighbors}."]
+    lines = [protects(public)]
     if plan.many:
         lines.append(
             (
-                f"Of one {public.unit.column or 'row'} at most {_many(bounding.rows, 'row')} "
+                f"Of one {public.unit.column or 'row'} at most {many(bounding.rows, 'row')} "
                 f"{'counts' if bounding.rows == 1 else 'count'} in a group"
             )
             + _in_groups(plan, bounding)
@@ -237,12 +243,12 @@ def notes(
     # a unit may have rows in more groups than it counts in
     limits_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
     if plan.many and once and limits_groups:
-        limit = _many(bounding.groups, "group")
+        limit = many(bounding.groups, "group")
         lines.append(f"counts one {public.unit.column} in at most {limit}; {_BEYOND}")
     if plan.many and not once:
-        groups = f" in each of at most {_many(bounding.groups, 'group')}" if limits_groups else ""
+        groups = f" in each of at most {many(bounding.groups, 'group')}" if limits_groups else ""
         lines.append(
-            f"counts at most {_many(bounding.rows, 'row')} of one {public.unit.column}{groups}; {_BEYOND}"
+            f"counts at most {many(bounding.rows, 'row')} of one {public.unit.column}{groups}; {_BEYOND}"
         )
     if any(a.function == "quantile" and a.parameter in (EXTREME, 1 - EXTREME) for a in plan.aggregates):
         lines.append("MIN and MAX are the 1% and 99% quantiles")
@@ -256,6 +262,24 @@ def notes(
         names = [name for name, e in plan.outputs if choice in _choices_in(e, recipes)]
         if names:
             lines.append(f"{', '.join(names)}: {_off(public, plan, choice, selector)}")
+    return tuple(dict.fromkeys(lines))
+
+
+def workload_notes(public: Public, plans: Sequence[Plan], max_rows: int) -> tuple[str, ...]:
+    """Say what `notes` says, of one statement of a workload, whose parts have these `plans`. The limit per
+    unit, `max_rows`, holds for all groups and statements of the workload together."""
+    lines = [line for plan in plans for line in not_whole(plan)]
+    if plans[0].many:
+        whom = public.unit.column or "row"
+        lines.append(
+            f"counts at most {many(max_rows, 'row')} of one {whom}, over all groups and questions that are "
+            f"answered together; {_BEYOND}"
+        )
+    if any(k.expression.domain.nullable for plan in plans for k in plan.keys):
+        totals = "; totals count them, so that groups need not add up to their total" if plans[1:] else ""
+        lines.append(f"rows whose GROUP BY value is missing or not declared are in no group{totals}")
+    if categories := dict.fromkeys(name for plan in plans for name in _categories_used(plan)):
+        lines.append(f"values of {', '.join(categories)} that are not declared are missing values")
     return tuple(dict.fromkeys(lines))
 
 
@@ -299,7 +323,7 @@ def _off(public: Public, plan: Plan, choice: Choice, selector: Selector) -> str:
     else:
         rows = math.ceil(Fraction(shortfall, choice.parameter.denominator))
         fact = (
-            f"the rank of the chosen value is within {_many(rows, 'row')} of the rank asked for, with "
+            f"the rank of the chosen value is within {many(rows, 'row')} of the rank asked for, with "
             f"{PROMISED:.0%} confidence; how much that is in its own units depends on the data"
         )
     least = USELESS * rows
@@ -309,9 +333,17 @@ def _off(public: Public, plan: Plan, choice: Choice, selector: Selector) -> str:
     return f"{fact}. Of fewer than {least:,} rows{' in a group' if plan.keys else ''} it is useless"
 
 
-def hints(public: Public, plan: Plan, recipes: Recipes) -> tuple[str, ...]:
+def hints(public: Public, plan: Plan, recipes: Recipes, bounding: Bounding) -> tuple[str, ...]:
     """Say what would make the answer better, for a preview."""
     lines = []
+    counts = not recipes.choices and all(m.kind in ("rows", "present") for m in recipes.measures)
+    groups = min(bounding.groups, plan.groups or 1)
+    if counts and plan.many and plan.known_keys and min(bounding.rows, groups) > 1:
+        lines.append(
+            f"Hint: one {public.unit.column or 'row'} counts with up to {many(bounding.rows, 'row')} in each of "
+            f"{many(groups, 'group')}. session.workload([...]) counts at most as many rows over all groups, "
+            "with less noise."
+        )
     if any(m.kind == "present" for m in recipes.measures):
         lines.append(
             "Hint: part of the price goes into counting the values that are not NULL. If none can be NULL, "
@@ -337,12 +369,12 @@ def _choosing(choice: Choice, selector: Selector) -> str:
     """
     size = choice.points if choice.kind == "quantile" else len(choice.values)
     by = (
-        f"from {_many(size, 'candidate')} by the exponential mechanism, epsilon "
+        f"from {many(size, 'candidate')} by the exponential mechanism, epsilon "
         f"{float(selector.epsilon):.4g} per group"
     )
     shortfall = selector.error(size, PROMISED)
     if choice.kind == "quantile":
-        rank = _many(math.ceil(Fraction(shortfall, choice.parameter.denominator)), "row")
+        rank = many(math.ceil(Fraction(shortfall, choice.parameter.denominator)), "row")
         return (
             f"Chooses the quantile {float(choice.parameter):g} {by}: the rank of the chosen value is "
             f"within {rank} of the rank asked for, "
@@ -351,11 +383,11 @@ def _choosing(choice: Choice, selector: Selector) -> str:
     below = f"count is at most {shortfall:,} below"
     if choice.kind == "mode":
         return f"Chooses the most common value {by}: its {below} the largest, with {PROMISED:.0%} confidence."
-    values = _many(int(choice.parameter), "most common value")
+    values = many(int(choice.parameter), "most common value")
     return f"Chooses the {values} {by}: each one's {below} {_BEST_OF_RANK}, with {PROMISED:.0%} confidence."
 
 
-def _many(n: int, noun: str) -> str:
+def many(n: int, noun: str) -> str:
     """Return a number with its noun, such as "1 row" or "2 rows"."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
@@ -366,7 +398,7 @@ def _in_groups(plan: Plan, bounding: Bounding) -> str:
         return ""
     if plan.groups is not None and bounding.groups >= plan.groups:
         return ", in any of the groups"
-    return f", and in at most {_many(bounding.groups, 'group')}, chosen at random"
+    return f", and in at most {many(bounding.groups, 'group')}, chosen at random"
 
 
 def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
@@ -375,7 +407,7 @@ def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
         return "One group: everything."
     if plan.known_keys:
         assert plan.groups is not None
-        return f"{_many(plan.groups, 'group')}, all of them public; empty ones appear with noise."
+        return f"{many(plan.groups, 'group')}, all of them public; empty ones appear with noise."
     added_up = " The others are added up in one row." if other else ""
     return f"Groups are private: {_shown_from(allocation)}.{added_up}"
 
@@ -383,7 +415,7 @@ def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
 def _shown_from(allocation: Allocation) -> str:
     """Say how many units a private group needs in order to be shown."""
     assert allocation.selection is not None
-    units = _many(units_always_shown(*allocation.selection), "unit")
+    units = many(units_always_shown(*allocation.selection), "unit")
     return f"a group is always shown from {units} on, a smaller one with some probability"
 
 

@@ -559,7 +559,9 @@ class Relations:
             raise refuse(
                 item,
                 f"there is no schema {item.text('db')!r}",
-                f"Write {item.name}, or {SCHEMAS[0]}.{item.name}.",
+                ""
+                if item.text("db").lower() == "information_schema"
+                else f"Write {item.name}, or {SCHEMAS[0]}.{item.name}.",
             )
         if unknown or (_alias_columns(item) and item.name.lower() not in ctes):
             raise refuse(

@@ -63,7 +63,7 @@ from .measures import bounding_of
 from .mechanism import Query
 from .parse import deep_nesting_refused, hinted
 from .plan import Plan, plan
-from .preview import Preview, aggregated, not_whole
+from .preview import Preview, aggregated, many, protects, workload_notes
 from .release import direct, rows_of
 from .workload_cells import CompiledCounts, ExplicitCells, compile_counts, explicit
 
@@ -284,7 +284,7 @@ class WorkloadPreview:
     `answers`: the columns of each answer; `errors`: for each answer, how far its worst number may be off with
     `confidence`; `rmse`: the root mean squared error of all numbers; `alone`: the mean squared error (no
     root) if each query is asked by itself, at the same price in total; `reason`: why this strategy was
-    chosen.
+    chosen; `protects`: who is protected, in words.
     """
 
     answers: tuple[tuple[str, ...], ...]
@@ -295,24 +295,26 @@ class WorkloadPreview:
     errors: tuple[float, ...]
     confidence: float
     reason: str
+    protects: str = ""
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"price: {self.price}, for {len(self.answers)} answers together"]
+        together = " together" if len(self.answers) > 1 else ""
+        lines = [f"price: {self.price}, for {many(len(self.answers), 'answer')}{together}"]
         for i, (columns, error) in enumerate(zip(self.answers, self.errors, strict=True)):
             lines.append(
                 f"answer {i + 1} ({', '.join(columns)}): within {error:,.4g} with "
                 f"{self.confidence:.0%} confidence"
             )
-        lines += [f"Note: {note}." for note in self.notes]
+        lines += [*filter(None, [self.protects]), *(f"Note: {note}." for note in self.notes)]
         if self.alone is not None:
-            together = self.rmse**2
+            squared = self.rmse**2
             # one by one some numbers may be exact (`plan`)
-            saved = f", {1 - together / self.alone:.0%} less" if together < self.alone else ""
+            saved = f", {1 - squared / self.alone:.0%} less" if squared < self.alone else ""
             lines.append(
                 f"one by one at the same total price the mean squared error would be "
                 f"{self.alone:,.4g}; together it is "
-                f"{together:,.4g}{saved}."
+                f"{squared:,.4g}{saved}."
             )
         return "\n".join([*lines, self.reason])
 
@@ -430,6 +432,7 @@ class WorkloadQuery:
             errors=errors,
             confidence=confidence,
             reason=workload.strategy.reason,
+            protects=protects(self.public),
             notes=tuple(dict.fromkeys(n for q in range(len(workload.parts)) for n in self._notes(q))),
         )
 
@@ -464,8 +467,8 @@ class WorkloadQuery:
             confidence=confidence,
             errors=tuple(widest),
             groups=sum(p.groups or 1 for p in workload.compilation.plans),
-            # the lines on what answering together saves, and why this strategy was chosen
-            plan=tuple(str(self.preview(confidence)).splitlines()[-2:]),
+            # then the lines on what answering together saves, and why this strategy was chosen
+            plan=(protects(self.public), *str(self.preview(confidence)).splitlines()[-2:]),
             notes=self._notes(0),
             keys=tuple(name for column, name in enumerate(parts[0].columns) if column not in measured),
         )
@@ -551,9 +554,9 @@ class WorkloadQuery:
         )
 
     def _notes(self, query: int) -> tuple[str, ...]:
-        """Return notes on which rows are in none of the groups of a query."""
+        """Return notes on what the errors of a query do not cover."""
         plans = [self._plan.compilation.plans[number] for number in self._plan.plan_numbers[query]]
-        return tuple(dict.fromkeys(note for p in plans for note in not_whole(p)))
+        return workload_notes(self.public, plans, self._plan.max_rows)
 
     def _rows(self, query: int, answers: Any) -> tuple[list[list[Any]], list[list[float | None]]]:
         """Return the rows of one query and their standard deviations, from the answers of the workload. The

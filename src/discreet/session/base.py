@@ -139,6 +139,7 @@ SYNONYMS: Mapping[str, str] = {
     "run": "sql",
     "evaluate": "sql",
     "schema": "public",
+    "columns": "public",
     "used": "spent",
     "left": "remaining",
     "remaining_privacy_budget": "remaining",

@@ -247,9 +247,21 @@ class SyntheticAnswer:
         )
 
     def __str__(self) -> str:
-        names = self.table.column_names
-        lines = ["  ".join(str(row[n]) for n in names) for row in self.table.slice(0, 50).to_pylist()]
-        return "\n".join(["  ".join(names), *lines, f"({self.note})"])
+        columns = [
+            [name, *map(_shown, self.table.column(i).slice(0, 50).to_pylist())]
+            for i, name in enumerate(self.table.column_names)
+        ]
+        widths = [max(map(len, column)) for column in columns]
+        lines = [
+            "  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+            for row in zip(*columns, strict=True)
+        ]
+        return "\n".join([*lines, f"({self.note})"])
+
+
+def _shown(value: Any) -> str:
+    """Return a value as a printed answer shows it: "-" where it is missing."""
+    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, eq=False)

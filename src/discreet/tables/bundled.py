@@ -3,7 +3,9 @@
 It has 20,190 person-years of 5,912 people in six American cities, whose health insurance plan was chosen at
 random so that its effects could be measured. It is in the public domain; this is the copy in statsmodels
 (after Cameron & Trivedi 2005) with identifiers renumbered. Most people have several rows, as in many tables
-that a data steward protects.
+that a data steward protects. `education` is in years, that of the household for children; `income` (of the
+family) and `spending` (medical, in the year) are in dollars; `visits` are outpatient visits in the year;
+`coinsurance` is the share of the bills that the family pays, in percent.
 
 Makes dummy tables: made-up rows with the right columns, to write queries against. They are drawn from the
 public schema alone, and so reveal nothing about the data.

@@ -262,7 +262,7 @@ def show(
     if as_json:
         print(json.dumps({"stream": running.number, "values": _to_json(history), "errors": errors}))
         return
-    print(f"stream {running.number}: {len(history)} ticks so far")
+    print(f"stream {running.number}: {len(history)} ticks so far{_what(running.counter)}")
     for t, (value, error) in enumerate(zip(history, errors, strict=True), 1):
         print(f"{t:>8}  {_format_value(value)}  {_format_error(running, error)}")
 
@@ -297,6 +297,12 @@ def _print_tick(running: Any, as_json: bool) -> None:
         )
         return
     print(f"tick {running.steps}: {_format_value(value)} {_format_error(running, error)}")
+
+
+def _what(counter: Any) -> str:
+    """Say that each release of a counter is the total so far; "" for a learner, and where old rows leave."""
+    forgets = [getattr(counter, name, True) for name in ("window", "decay", "restart")]
+    return "" if any(forgets) else "; each line is the total so far"
 
 
 def _to_json(value: Any) -> Any:

@@ -520,5 +520,10 @@ def ask_open_rows(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
             if answer is None:
                 raise InvalidInput("the text is not a query: it returns no rows.")
             return answer.to_arrow_table()
+        except duckdb.CatalogException:
+            # DuckDB would propose tables of its own
+            raise InvalidInput(
+                f"the query names a table or function that is not there. The tables are: {', '.join(tables)}."
+            ) from None
         except duckdb.Error as error:
             raise InvalidInput(f"the query cannot be answered: {error}") from None
