@@ -84,6 +84,18 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {
         "got 2",
         lambda: auditing.audit_one_run([1.0, 2.0], [True, False], confidence=2),
     ),
+    "a claim for one run": (
+        "no option 'claim'",
+        lambda: auditing.audit_one_run([1.0, 2.0], [True, False], claim=1.0),
+    ),
+    "coins that are no coins": (
+        "True or False",
+        lambda: auditing.audit_one_run([1.0, 2.0], [0.2, 1.0]),
+    ),
+    "coins in words": (
+        "included must be numbers",
+        lambda: auditing.audit_one_run([1.0, 2.0], ["in", "out"]),
+    ),
     "one score for all": ("two lists", lambda: auditing.audit_one_run(1.0, [True, False])),
 }
 

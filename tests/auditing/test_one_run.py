@@ -98,6 +98,14 @@ def test_the_best_number_of_guesses_is_paid_for():
     assert 2 < found < alone  # the union bound over five numbers costs something
 
 
+def test_scores_and_coins_may_be_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    included = torch.arange(400) % 2 == 0
+    scores = torch.where(included, 1.0, -1.0).requires_grad_()
+    found = auditing.audit_one_run(scores, included)
+    assert found == auditing.audit_one_run(scores.detach().numpy(), included.numpy()) > 3
+
+
 def test_a_hundred_thousand_canaries_take_as_many_calls_as_ten_thousand():
     found = []
     few = calls(lambda: auditing.one_run_epsilon(10_000, 10_000, 8_000, delta=1e-6))

@@ -255,7 +255,7 @@ def test_bad_strategies_are_refused() -> None:
         with pytest.raises(InvalidInput, match="Take 'blt'"):
             trainer(strategy=tree)
     with pytest.raises(Unsupported, match="noise_aware=False"):
-        trainer(optimizer=Adam())
+        trainer(optimizer=Adam(noise_aware=True))
     with pytest.raises(Unsupported, match="continuous Gaussian"):
         trainer(noise="discrete")
     assert trainer(optimizer=Adam(noise_aware=False)).schedule.steps == 6

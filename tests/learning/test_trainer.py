@@ -448,7 +448,7 @@ def test_zero_out_is_priced_for_its_own_relation() -> None:
         (SGD(lr=0.1, weight_decay=0.1), lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1)),
         (Adam(lr=0.1, noise_aware=False), lambda p: torch.optim.Adam(p, lr=0.1)),
         (
-            Adam(lr=0.1, noise_aware=False, weight_decay=0.1),
+            Adam(lr=0.1, weight_decay=0.1),
             lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.1),
         ),
     ],
@@ -464,11 +464,11 @@ def test_optimizers_are_those_of_torch(ours: Any, theirs: Any) -> None:
 def test_noise_aware_adam_takes_the_noise_out_of_the_second_moment() -> None:
     """Pure noise: plain Adam's denominator is its deviation; noise-aware, only what is left beyond it, down
     to the floor."""
-    update = Adam(lr=1.0, betas=(0.0, 0.5), floor=1e-3).start(1, torch.float64, 10.0, 2.0)
+    update = Adam(lr=1.0, betas=(0.0, 0.5), noise_aware=True, floor=1e-3).start(1, torch.float64, 10.0, 2.0)
     values = torch.zeros(1, dtype=torch.float64)
     update(values, torch.tensor([10 * 0.25], dtype=torch.float64), 1.0)
     assert values.item() == pytest.approx(-0.25 / math.sqrt(0.25**2 - 0.2**2), rel=1e-6)
-    update = Adam(lr=1.0, betas=(0.0, 0.5), floor=1e-3).start(1, torch.float64, 10.0, 2.0)
+    update = Adam(lr=1.0, betas=(0.0, 0.5), noise_aware=True, floor=1e-3).start(1, torch.float64, 10.0, 2.0)
     values.zero_()
     update(values, torch.tensor([10 * 0.1], dtype=torch.float64), 1.0)
     assert values.item() == pytest.approx(-0.1 / 1e-3, rel=1e-4)

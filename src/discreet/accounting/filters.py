@@ -70,6 +70,13 @@ class FilterPreview:
     fits: int | None
     unit: str = "epsilon"
 
+    def __str__(self) -> str:
+        count = "any number" if self.fits is None else f"{self.fits:,}"
+        return (
+            f"{self.unit} from {self.before:.4g} to {self.after:.4g}, of {self.limit:.4g}; what is left buys "
+            f"{count} of these."
+        )
+
 
 class BudgetFilter:
     """Base class of the filters: lanes with limits, a limit for own deltas, and the rule that an event is

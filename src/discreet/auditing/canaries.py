@@ -171,13 +171,16 @@ def guess_by_score(
     """Guess "in" for the canaries with the highest scores and "out" for those with the lowest, half each;
     return the number of guesses, and how many of them are right. Which of equal scores come first is drawn
     anew: by their position the caller's order, such as members last, would guess for the scores."""
-    values, truth = floats(scores=scores), np.asarray(included, dtype=bool)
-    if values.ndim != 1 or values.shape != truth.shape:
+    values, coins = floats(scores=scores), floats(included=included)
+    if values.ndim != 1 or values.shape != coins.shape:
         raise InvalidInput(
             "scores and included must be two lists of one length: one score and one coin per canary."
         )
     if np.isnan(values).any():
         raise InvalidInput("a canary's score must be a number, and some are NaN.")
+    truth = coins == 1
+    if not (truth | (coins == 0)).all():
+        raise InvalidInput("included must be True or False for each canary.")
     _require.integer(guesses=guesses, at_least=1)
     if guesses > len(values):
         raise InvalidInput(f"{guesses} guesses for {len(values)} canaries.")
@@ -187,6 +190,7 @@ def guess_by_score(
     return guesses, int(truth[ins].sum() + (~truth[outs]).sum())
 
 
+@_require.check_options
 def audit_one_run(
     scores: Sequence[float] | Any,
     included: Sequence[bool] | Any,
@@ -204,7 +208,8 @@ def audit_one_run(
     _require.non_empty(fractions=fractions)
     _require.open_probability(confidence=confidence)
     bound_confidence = 1 - (1 - confidence) / len(fractions)
-    count = np.size(scores)
+    scores = floats(scores=scores)
+    count = scores.size
     bounds = []
     for fraction in fractions:
         _require.probability(fraction=fraction)

@@ -367,8 +367,9 @@ def require_sql(text: Any) -> None:
     """Refuse an estimator, a trainer or a mechanism in the place of SQL, and say what shows its price."""
     if hasattr(text, "mechanism") or hasattr(text, "event"):
         name = text.__name__ if isinstance(text, type) else type(text).__name__
-        raise InvalidInput(
-            f'preview takes SQL, got {name}. An estimator is planned by people.plan([({name}(), "the '
-            'target")], epsilon=1), and people.curator.preview(mechanism.event) shows what a mechanism or '
-            "a trainer would cost."
+        hint = (
+            f'An estimator is planned by people.plan([({name}(), "the target")], epsilon=1).'
+            if hasattr(text, "mechanism")
+            else "print(people.curator.preview(it.event)) shows what a mechanism or a trainer would cost."
         )
+        raise InvalidInput(f"preview takes SQL, got {name}. {hint}")

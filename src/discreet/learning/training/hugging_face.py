@@ -373,6 +373,8 @@ def _optimizer(args: Any) -> Adam:
         betas=(float(_setting(args, "adam_beta1", 0.9)), float(_setting(args, "adam_beta2", 0.999))),
         eps=float(_setting(args, "adam_epsilon", 1e-8)),
         weight_decay=float(_setting(args, "weight_decay", 0.0)),
+        # Fine-tuning has small learning rates, at which the correction was ahead (docs/learning.md).
+        noise_aware=True,
     )
 
 

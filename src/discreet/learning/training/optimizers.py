@@ -114,20 +114,21 @@ class SGD:
 @described("learning.Adam")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adam:
-    """Runs Adam with decoupled weight decay (AdamW), whose second moment is corrected for the variance of the
-    noise.
+    """Runs Adam with decoupled weight decay (AdamW); on request its second moment is corrected for the
+    variance of the noise.
 
     Squared noisy gradients are too large by the variance of the noise, (noise_multiplier clip / batch)²,
     which is public. It would hide how gradients differ in size, and Adam would scale all weights alike, as
     SGD does. `noise_aware` subtracts this variance from the second moment, and replaces a difference below
-    `floor`² by `floor`² (Tang & Lécuyer 2023, arXiv:2312.14334).
+    `floor`² by `floor`² (Tang & Lécuyer 2023, arXiv:2312.14334). Steps are then longer, and need a smaller
+    `lr` or a larger `floor`: docs/learning.md has what was measured.
     """
 
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
-    noise_aware: bool = True
+    noise_aware: bool = False
     floor: float = 1e-4
 
     def __post_init__(self) -> None:
