@@ -186,7 +186,11 @@ def test_the_ways_out_that_are_named_work() -> None:
     session = people()
     session.fit(tabular.PrivatePipeline(tabular.LogisticRegression(), epsilon=1), target="well")
     assert "LogisticRegression" in str(session.plan([(tabular.LogisticRegression(), "well")], epsilon=1))
-    assert session.curator.preview(trainer().event).after > 0
+    previewed = session.curator.preview(trainer().event)
+    assert previewed.after > 0
+    assert str(previewed).startswith(f"epsilon from 0 to {previewed.after:.4g}, of ")
+    with pytest.raises(InvalidInput, match=r"got Trainer\. print\(people\.curator\.preview\(it\.event\)\)"):
+        session.preview(trainer())
     assert trainer()(examples(), entropy=Entropy()).value is not None
 
 

@@ -270,8 +270,8 @@ class Accounts:
         infinite = pure and all(map(math.isinf, account.rule.price(item).sums))
         if infinite and not any(isinstance(part, NonPrivate) for part in normal(event_of(item)).parts):
             raise BudgetExceeded(
-                f"the budget of {name} has no delta, and this needs one, as Gaussian noise and every price in "
-                "rho do.",
+                f"the budget of {name} has no delta, and this needs one, as Gaussian noise and every price "
+                "in rho do.",
                 remedy="Ask for Laplace noise, by an epsilon alone; or the steward can give a delta, "
                 "Budget(epsilon=..., delta=...).",
             )

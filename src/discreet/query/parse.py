@@ -327,7 +327,8 @@ def hinted(refusal: QueryError, text: object, public: Public) -> QueryError:
         columns = ", ".join(plain_or_quoted(n) for n, _ in public.schema)
         return _with_hint(
             refusal,
-            f"{public.table} has the columns {columns}. print(session.public) shows what is declared of them.",
+            f"{public.table} has the columns {columns}. print(session.public) shows what is declared of "
+            "them.",
         )
     return refusal
 
