@@ -341,8 +341,8 @@ def hints(public: Public, plan: Plan, recipes: Recipes, bounding: Bounding) -> t
     if counts and plan.many and plan.known_keys and min(bounding.rows, groups) > 1:
         lines.append(
             f"Hint: one {public.unit.column or 'row'} counts with up to {many(bounding.rows, 'row')} in each "
-            f"of {many(groups, 'group')}. session.workload([...]) counts at most as many rows over all groups, "
-            "with less noise."
+            f"of {many(groups, 'group')}. session.workload([...]) counts at most as many rows over all "
+            "groups, with less noise."
         )
     if any(m.kind == "present" for m in recipes.measures):
         lines.append(
