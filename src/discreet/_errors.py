@@ -9,9 +9,23 @@ knows.
 from __future__ import annotations
 
 from contextvars import ContextVar
+from threading import Lock
 
-# How many charges were written in this context.
+# How many charges were written in this context (that is, by this thread), and by all threads of this process.
 charges: ContextVar[int] = ContextVar("charges", default=0)
+_all_charges, _counting = [0], Lock()
+
+
+def count_charges(number: int) -> None:
+    """Count charges that are on disk."""
+    charges.set(charges.get() + number)
+    with _counting:
+        _all_charges[0] += number
+
+
+def charges_of_all() -> int:
+    """Return how many charges all threads of this process have written."""
+    return _all_charges[0]
 
 
 class DiscreetError(Exception):
@@ -19,7 +33,8 @@ class DiscreetError(Exception):
 
     `what` is the fact, `remedy` what to do, `option` the argument that it is about, if there is one.
     `charged` says whether a budget had paid when the error was raised; None if no verb that charges was
-    called, or if `what` itself says it. The text of the error has all of them.
+    called, if another thread has charged meanwhile, or if `what` itself says it. The text of the error has
+    all of them.
     """
 
     charged: bool | None = None

@@ -26,6 +26,7 @@ from ._errors import (
     UnknownAttribute,
     UnknownOption,
     charges,
+    charges_of_all,
 )
 
 # The declared type of numeric parameters; integers and fractions stay exact.
@@ -406,19 +407,32 @@ def check_options(function: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
-# These say themselves what was charged, or cannot know it.
+# These say themselves what was charged.
 _TOLD = (ReleaseFailed, LedgerError, Halted)
 
 
 @contextmanager
 def door() -> Iterator[None]:
-    """Mark an error that is raised inside with whether anything was charged since."""
-    before = charges.get()
+    """Mark an error that is raised inside with whether anything was charged since.
+
+    A `LedgerError` may say that nothing was charged, which is true of what failed, and not of what was
+    charged before: then it becomes a `ReleaseFailed`. What another thread has charged may be a part of this
+    work or not: then nothing is said.
+    """
+    before, of_all = charges.get(), charges_of_all()
     try:
         yield
+    except LedgerError as error:
+        if charges.get() == before or "Nothing was charged" not in error.what:
+            raise
+        raise ReleaseFailed(
+            f"after a charge, the ledger could not be used: {error.what.partition('. ')[0]}. What was "
+            "charged stays charged (`discreet ledger show`)."
+        ) from error
     except DiscreetError as error:
         if not isinstance(error, _TOLD):
-            error.charged = charges.get() > before
+            own = charges.get() > before
+            error.charged = None if charges_of_all() > of_all and not own else own
         raise
 
 

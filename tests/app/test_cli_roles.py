@@ -159,7 +159,7 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_the_charge(ready, monk
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else real(name, *a)
     )
-    assert "nothing was charged" in refused("query", ready, SQL, "-e", "0.1", "--plot", "x.png")
+    assert "--plot needs matplotlib" in refused("query", ready, SQL, "-e", "0.1", "--plot", "x.png")
     assert not [e for e in Ledger(_path(ready)).entries() if e.kind == "charge"]
 
 

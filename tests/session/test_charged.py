@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 
 import pytest
 
@@ -91,3 +92,38 @@ def test_advice_fits_the_question_that_was_asked():
     with pytest.raises(dp.BudgetExceeded) as raised:
         people.sql(COUNT, within=0.1)
     assert raised.value.remedy == "Ask for a larger error than 0.1, or ask the steward for more."
+
+
+def test_a_ledger_that_goes_away_after_a_charge_does_not_say_that_nothing_was_charged(tmp_path):
+    ledger = tmp_path / "people.ledger"
+    people = dp.open(
+        {"x": [1, 2, 3]}, table="t", schema={"x": dp.Bounds(0, 9)}, unit=dp.rows(),
+        budget=dp.Budget(epsilon=2), ledger=ledger,
+    )  # fmt: skip
+
+    @paying
+    def both():
+        people.sql(COUNT, epsilon=1)
+        ledger.rename(tmp_path / "away")
+        people.sql("SELECT SUM(x) AS s FROM t", epsilon=1)
+
+    with pytest.raises(dp.ReleaseFailed, match="What was charged stays charged") as raised:
+        both()
+    assert isinstance(raised.value.__cause__, dp.LedgerError)
+    (tmp_path / "away").rename(ledger)
+    assert people.spent == 1
+
+
+def test_what_a_thread_has_charged_leaves_the_sentence_out():
+    people = opened()
+
+    def questions():
+        thread = threading.Thread(target=people.sql, args=(COUNT,), kwargs={"epsilon": 1})
+        thread.start()
+        thread.join()
+        yield "SELECT nonsense"
+
+    with pytest.raises(dp.DiscreetError, match=r"^(?!.*Nothing was charged)") as raised:
+        people.workload(questions(), epsilon=0.5)
+    assert raised.value.charged is None
+    assert people.spent == 1

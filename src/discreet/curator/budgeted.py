@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from .. import _registry, _require
-from .._errors import BudgetExceeded, InvalidInput, LedgerError, NotPrivate, charges
+from .._errors import BudgetExceeded, InvalidInput, LedgerError, NotPrivate
 from .._public import Public
 from ..accounting import Event, NonPrivate, events
 from ..accounting.caps import RequestedPrice
@@ -431,7 +431,7 @@ class BudgetedDataset:
         for accounts in owners:
             body |= _admit(accounts, event, self.periods, requested_price, body, len(owners) > 1)
         entry = writer.append(kind, body, topic=body["analyst"])
-        charges.set(charges.get() + 1)
+        writer.charges += 1
         for accounts in owners:
             accounts.post(writer, event, entry, self.periods)
         return entry

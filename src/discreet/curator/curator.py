@@ -291,7 +291,7 @@ class Curator(BudgetedDataset):
             # such as a full disk
             raise ReleaseFailed(
                 f"the release could not be entered after it was charged (entry {charge.seq} of the ledger). "
-                f"The charge stays, and nothing was released. {error}"
+                f"The charge stays, and nothing was released: {error.what.partition('. ')[0]}."
             ) from None
         return release
 

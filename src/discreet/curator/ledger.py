@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import _require, _system
-from .._errors import LedgerError
+from .._errors import LedgerError, count_charges
 from . import entries as chains
 from .entries import GENESIS, Anchor, Entry, Row, canonical, chained, entry_of, verify
 from .keys import Key, signed_by
@@ -124,6 +124,7 @@ class Ledger:
             finally:
                 self._local.writer = None
         self._history.adopt(writer)
+        count_charges(writer.charges)
 
     def entries(self, *, kind: str | None = None, after: int = 0) -> Iterator[Entry]:
         """Yield the entries above the number `after`, in order, of one `kind` if given. No lock is held
@@ -402,6 +403,8 @@ class Writer:
     def __init__(self, transaction: Writing, key: Key, history: History) -> None:
         self.pid, self.head = transaction.pid, history.head
         self.appended: list[Entry] = []
+        # how many of them are charges
+        self.charges = 0
         self._transaction, self._key = transaction, key
         self._before = LedgerReader(transaction.store, transaction.db, history)
 

@@ -426,8 +426,7 @@ def check_epsilon(
     raise InvalidInput(
         f"{'epsilon' if rho is None else 'rho'} = {amount} is above {LARGEST_EPSILON}: somebody who would "
         f"have bet 50:50 on whether one person is in the data could be right in all but one of {in_words} "
-        f"bets. Nothing was charged, opened or changed. Take less, 1 is a usual price; or insist: "
-        f"large_epsilon=True."
+        "bets. Take less, 1 is a usual price; or insist: large_epsilon=True."
     )
 
 

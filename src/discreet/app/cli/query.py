@@ -149,7 +149,7 @@ def sql_text(sql: str) -> str:
 def _require_matplotlib() -> None:
     """Refuse --plot without matplotlib, before the question is charged."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtra.of("plots", "--plot needs matplotlib, and nothing was charged")
+        raise MissingExtra.of("plots", "--plot needs matplotlib")
 
 
 def _picture(path: Path, answer: Answer, confidence: float) -> Path:
