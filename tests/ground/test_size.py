@@ -19,7 +19,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_582
+CODE_LINES = 69_584
 MODULES = 327
 PUBLIC_NAMES = 579
 

@@ -81,7 +81,11 @@ def test_too_little_noise_on_the_count_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"sampling": "cyclic", "epochs": 1, "steps": None}, {"noise": "discrete"}, {"optimizer": Adam()}],
+    [
+        {"sampling": "cyclic", "epochs": 1, "steps": None},
+        {"noise": "discrete"},
+        {"optimizer": Adam(noise_aware=True)},
+    ],
 )
 def test_what_has_no_proof_with_an_adaptive_clip_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(Unsupported):

@@ -90,7 +90,7 @@ def test_frames_have_the_ends_of_the_intervals_at_the_confidence_of_the_printed_
     assert list(ANSWER.to_pandas(intervals=False).columns) == list(ANSWER.columns)
     assert ANSWER.to_polars(intervals=False).columns == list(ANSWER.columns)
     for wrong in (0, 1.0, 95, None, "yes"):
-        with pytest.raises(InvalidInput, match="confidence"):
+        with pytest.raises(InvalidInput, match="intervals"):
             ANSWER.to_pandas(intervals=wrong)
 
 

@@ -131,7 +131,7 @@ def test_shares_of_people_with_many_rows_are_not_cut_off():
         ("SELECT MIN(day) FROM visits", "DATEDIFF"),
         ("SELECT COUNT(*) FROM visits WHERE day + INTERVAL 1 HOUR > '2024-01-01'", "days, weeks, months"),
         ("SELECT COUNT(*) FROM visits QUALIFY TRUE", "QUALIFY cannot be answered"),
-        ("SELECT COUNT(*) FROM visits WHERE cost > (SELECT 3)", "join"),
+        ("SELECT COUNT(*) FROM visits WHERE cost > (SELECT 3)", "two questions"),
         (
             "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.code = v.code)",
             "same unit",

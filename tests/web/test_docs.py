@@ -73,7 +73,7 @@ def test_its_limits_are_those_of_the_program(tmp_path: Path) -> None:
     settings = Settings(state=tmp_path)
     table = PAGE.split("\n## Limits\n")[1].split("\n\nData ")[0]
     for words in (
-        f"{settings.request_bytes >> 20} MB, {settings.upload_bytes >> 20} MB",
+        f"{settings.request_bytes >> 20} MiB, {settings.upload_bytes >> 20} MiB",
         f"{settings.answer_rows:,} declared groups",
         f"{settings.rate:g} a second, after a burst of {settings.burst}",
         f"{settings.slots_per_person} of one person, {settings.slots} of all",

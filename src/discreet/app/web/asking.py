@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ... import _registry
+from ... import _registry, _require
 from ..._errors import DiscreetError, InvalidInput
 from ..._public import Public
 from ...accounting.caps import requested_price_of
@@ -108,7 +108,8 @@ def sql(desk: Desk, request: Request) -> Result:
         price = query_preview.query
         # Workloads have no accuracy to ask for: they are refused.
         assert isinstance(price, Preview)
-        check_epsilon(price.epsilon, price.rho, large_epsilon=request["large_epsilon"])
+        with _require.door():
+            check_epsilon(price.epsilon, price.rho, large_epsilon=request["large_epsilon"])
     _check_group_count(desk, query_preview)
     answer = session.sql(text, fresh=fresh, **options)
     return requests.answer_json(answer, options.get("confidence", 0.95), session)

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ... import _registry
+from ... import _registry, _require
 from ..._errors import DiscreetError, LedgerError
 from ...curator import STEWARD, Curator, books
 from ...curator.budgeted import Withheld
@@ -135,7 +135,8 @@ def _checked_price(request: Request, is_paid: bool) -> Request:
         return request
     large = bool(options.pop("large_epsilon", False))
     if is_paid and not large:
-        check_epsilon(*prices)
+        with _require.door():
+            check_epsilon(*prices)
     return request | {"options": options, "large_epsilon": large}
 
 
