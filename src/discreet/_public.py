@@ -17,7 +17,8 @@ from typing import Any
 
 from . import _require
 from ._errors import InvalidInput, PrivateFact, WrongRelation
-from ._registry import described, plain
+from ._registry import described
+from ._require import plain
 from ._text import is_text, visible
 
 # The largest absolute bound of a column: the width of the bounds, up to twice this, must be a finite float.

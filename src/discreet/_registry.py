@@ -12,15 +12,13 @@ Fractions are written `{"fraction": "1/3"}`, infinities `{"float": "inf"}`, so t
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
-import inspect
 import math
 import operator
 from collections.abc import Callable
 from enum import StrEnum
 from fractions import Fraction
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, TypeVar
 
 from . import _require
@@ -76,7 +74,7 @@ def described(tag: str) -> Callable[[type[T]], type[T]]:
 
     def enter(cls: type[T]) -> type[T]:
         _enter(cls, tag)
-        _take_plain_numbers(cls)
+        _require.checked(cls)
         _compare_kinds(cls)
         return cls
 
@@ -106,45 +104,6 @@ def _enter(cls: type, tag: str) -> None:
     if tag in _CLASSES and _CLASSES[tag].__qualname__ != cls.__qualname__:
         raise DescriptionError(f"two classes have the tag {tag}.")
     _CLASSES[tag], _TAGS[cls] = cls, tag
-
-
-def plain(value: Any) -> Any:
-    """Return a numpy number as Python's own, also inside a tuple (one level deep); anything else unchanged.
-
-    numpy's integers overflow silently (200 * 2 is 144 in uint8), and a price must not."""
-    if type(value) in (int, float, bool, str, Fraction) or value is None:
-        return value
-    if type(value) is tuple:
-        return tuple(item if type(item) is tuple else plain(item) for item in value)
-    if type(value).__module__ != "numpy" or getattr(value, "ndim", 1) != 0:
-        return value
-    if isinstance(value, Integral):
-        return int(value)
-    return float(value) if isinstance(value, Real) else value.item()
-
-
-def _take_plain_numbers(cls: type) -> None:
-    """Replace the constructor of a class by one that converts numbers with `plain`, requires True or False
-    for flags, and raises UnknownOption for misspelt or missing options."""
-    original_init: Any = cls.__init__  # type: ignore[misc]
-    names, flags = _declared_flags(cls)
-
-    @functools.wraps(original_init)
-    def init(self: Any, *args: Any, **named: Any) -> None:
-        args, named = tuple(map(plain, args)), {name: plain(value) for name, value in named.items()}
-        for name, value in (*zip(names, args, strict=False), *named.items()) if flags else ():
-            # monotone="False" would count as true, and halve the noise
-            if name in flags and not (value is None and flags[name]):
-                _require.flag(**{name: value})
-        try:
-            original_init(self, *args, **named)
-        except TypeError:
-            wrong = _require.option_error(cls.__name__, inspect.signature(original_init), args, named)
-            if wrong is None:
-                raise
-            raise wrong from None
-
-    cls.__init__ = init  # type: ignore[misc]
 
 
 def _compare_kinds(cls: type) -> None:
@@ -182,14 +141,6 @@ def _same_kind(first: Any, second: Any) -> bool:
     if type(first) is type(second):
         return True
     return all(isinstance(value, Integral) and not isinstance(value, bool) for value in (first, second))
-
-
-def _declared_flags(cls: type) -> tuple[list[str], dict[str, bool]]:
-    """Return the names of a dataclass's positional fields in order, and its flags: for each whether it may be
-    None."""
-    fields = [f for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls) else []
-    flags = {f.name: str(f.type) != "bool" for f in fields if str(f.type) in ("bool", "bool | None")}
-    return [f.name for f in fields if not f.kw_only], flags
 
 
 def tag_of(cls: type) -> str:

@@ -7,15 +7,29 @@ they refuse booleans and strings.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from numbers import Integral, Rational
 from numbers import Real as AnyReal
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 from ._errors import (
     DiscreetError,
@@ -196,6 +210,13 @@ def listed(**named: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
+def entries(**named: Any) -> tuple[Any, ...]:
+    """Return the argument, a list with at least one entry, as a tuple."""
+    values = listed(**named)
+    non_empty(**dict.fromkeys(named, values))
+    return values
+
+
 def exact(value: Any, name: str) -> Fraction:
     """Return the argument as a rational, with no rounding: a float is taken at its binary value.
 
@@ -323,53 +344,131 @@ def _kind(value: object) -> object:
     return value if isinstance(value, int | float | str | bytes | None) else type(value).__name__
 
 
-def _a_number(name: str, value: object) -> None:
-    number(**{name: value})
+# What an argument must pass: called with its name and value, it raises, or returns the value.
+Check = Callable[[str, Any], Any]
 
 
-def _a_float(name: str, value: object) -> None:
-    a_float(**{name: value})
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit that stands on a field or on a parameter: `epsilon: Annotated[Real, POSITIVE]`.
+
+    `check` is called with one keyword, the name. It raises, or returns None, or what the value becomes.
+    """
+
+    check: Callable[..., Any]
+
+    def __call__(self, name: str, value: Any) -> Any:
+        converted = self.check(**{name: value})
+        return value if converted is None else converted
 
 
-def _an_integer(name: str, value: Any) -> None:
-    integer(**{name: value})
+FINITE, POSITIVE, NON_NEGATIVE = Limit(finite), Limit(positive), Limit(non_negative)
+PROBABILITY, OPEN_PROBABILITY = Limit(probability), Limit(open_probability)
+PRICE, INTEGER = Limit(price), Limit(integer)
+# A list, which becomes a tuple.
+LISTED, NON_EMPTY = Limit(listed), Limit(entries)
 
 
-def _a_flag(name: str, value: object) -> None:
+def at_least(lowest: int) -> Limit:
+    """Return the limit of an integer that is not below `lowest`."""
+    return Limit(functools.partial(integer, at_least=lowest))
+
+
+def at_most(highest: int) -> Limit:
+    """Return the limit of a number that is not above `highest`."""
+    return Limit(functools.partial(_not_above, highest))
+
+
+def _not_above(highest: int, **named: Any) -> None:
+    for name, value in named.items():
+        if value > highest:
+            raise fail(name, value, f"at most {highest:,}")
+
+
+def among(choices: Sequence[str]) -> Limit:
+    """Return the limit of a text that is one of `choices`."""
+    return Limit(functools.partial(one_of, choices))
+
+
+def _a_flag(name: str, value: Any) -> Any:
     if not isinstance(value, bool):
         raise fail(name, _kind(value), "True or False")
+    return value
 
 
-def _a_text(name: str, value: object) -> None:
-    text(**{name: value})
-
-
-# The check of an argument, by the declared type of its parameter. Arguments of other types are checked by the
-# function itself.
-_CHECKS: dict[frozenset[str], Callable[[str, object], None]] = {
-    frozenset(("bool",)): _a_flag,
-    frozenset(("str",)): _a_text,
-    frozenset(("int",)): _an_integer,
-    frozenset(("float",)): _a_float,
-    frozenset(("Real",)): _a_number,
-    frozenset(("int", "float")): _a_number,
-    frozenset(("int", "float", "Fraction")): _a_number,
+# The checks of types without a limit: of fields, and of parameters. Fields of other types are checked by
+# `__post_init__`, parameters by their function.
+_FIELDS: Mapping[Any, Check] = {bool: _a_flag}
+_PARAMETERS: Mapping[Any, Check] = {
+    bool: _a_flag,
+    str: Limit(text),
+    int: INTEGER,
+    float: Limit(a_float),
+    Real: Limit(number),
+    int | float: Limit(number),
 }
 
 
-def _declared_checks(function: Callable[..., Any]) -> dict[str, tuple[Callable[[str, object], None], bool]]:
-    """Return the check of each parameter that is declared as a flag, a number or a text, and whether it may
-    be None. Constructors are not checked: scikit-learn's estimators must store their parameters unchanged
-    until `fit`."""
-    if function.__name__ == "__init__":
-        return {}
-    checks = {}
-    for name, annotation in function.__annotations__.items():
-        kinds = frozenset(str(annotation).split(" | "))
-        check = _CHECKS.get(kinds - {"None"})
-        if check is not None and name != "return":
-            checks[name] = (check, "None" in kinds)
-    return checks
+class _Unknown:
+    """Stands for a name in an annotation that is imported for type checkers only."""
+
+    def __class_getitem__(cls, _: Any) -> type:
+        return cls
+
+
+class _Names(dict[str, Any]):
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, _Unknown)
+
+
+def _checks(annotations: Mapping[str, Any], module: str, types: Mapping[Any, Check]) -> dict[str, Check]:
+    """Return the check of each name whose annotation declares one; `types` has those of types without a
+    limit."""
+    names = _Names(vars(sys.modules[module]))
+    declared = {
+        name: eval(text, {}, names) if isinstance(text, str) else text for name, text in annotations.items()
+    }
+    found = {name: _check_of(annotation, types) for name, annotation in declared.items() if name != "return"}
+    return {name: check for name, check in found.items() if check is not None}
+
+
+def _check_of(annotation: Any, types: Mapping[Any, Check]) -> Check | None:
+    """Return the check that an annotation declares; None if it declares none."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        own = [_check_of(parts[0], {}), *(part for part in parts[1:] if isinstance(part, Limit))]
+        return _all_of([check for check in own if check is not None])
+    if origin is Literal:
+        return among(parts)
+    if origin is tuple and parts[1:] == (...,):
+        check = _check_of(parts[0], {})
+        return check and _each(check)
+    if origin in (Union, UnionType) and NoneType in parts:
+        rest = tuple(part for part in parts if part is not NoneType)
+        return _or_none(_check_of(Union[rest], types))  # noqa: UP007 - of as many as there are
+    return types.get(annotation)
+
+
+def _all_of(checks: Sequence[Check]) -> Check:
+    def check(name: str, value: Any) -> Any:
+        for one in checks:
+            value = one(name, value)
+        return value
+
+    return checks[0] if len(checks) == 1 else check
+
+
+def _or_none(check: Check | None) -> Check | None:
+    return None if check is None else lambda name, value: None if value is None else check(name, value)
+
+
+def _each(check: Check) -> Check:
+    """Return the check of a list, which becomes a tuple, and of its entries."""
+
+    def checked(name: str, value: Any) -> Any:
+        return tuple(check(f"{name}[{i}]", plain(one)) for i, one in enumerate(listed(**{name: value})))
+
+    return checked
 
 
 def check_options(function: F) -> F:
@@ -380,10 +479,16 @@ def check_options(function: F) -> F:
     positions = [name for name in signature.parameters if name not in ("self", "cls")]
     is_method = len(positions) < len(signature.parameters)
     fits = _fit(signature)
-    checks = _declared_checks(function)
+    # Constructors store their parameters unchanged until `fit`, as scikit-learn wants it.
+    annotations = {} if function.__name__ == "__init__" else function.__annotations__
+    # resolved at the first call, when the module is complete
+    checks: dict[str, Check] | None = None
 
     @functools.wraps(function)
     def wrapper(*args: Any, **named: Any) -> Any:
+        nonlocal checks
+        if checks is None:
+            checks = _checks(annotations, function.__module__, _PARAMETERS)
         # without `self` or `cls`, the first argument of a method
         placed = args[1:] if is_method else args
         if not fits(len(placed), named):
@@ -392,9 +497,8 @@ def check_options(function: F) -> F:
             if error is not None:
                 raise error
         for name, value in (*zip(positions, placed, strict=False), *named.items()):
-            check, optional = checks.get(name, (None, True))
-            if check is not None and not (value is None and optional):
-                check(name, value)
+            if name in checks:
+                checks[name](name, value)
         try:
             return function(*args, **named)
         except ReleaseFailed:
@@ -460,18 +564,60 @@ def an_object(value: Any) -> None:
         raise InvalidInput(f"give an object, {value.__name__}(...), not the class itself.")
 
 
-def named_options(cls: type[C]) -> type[C]:
-    """Decorate a class so that a misspelt, missing or superfluous option of its constructor is refused with a
-    DiscreetError that names the nearest one."""
+def checked(cls: type[C]) -> type[C]:
+    """Decorate a dataclass so that its constructor checks the limits that stand on its fields, converts
+    numpy's numbers to Python's own, and refuses a misspelt, missing or superfluous option with the most
+    similar name."""
     original_init: Any = cls.__init__
-    signature = inspect.signature(original_init)
+    positions = [f.name for f in fields(cls) if f.init and not f.kw_only]  # type: ignore[arg-type]
+    # resolved at the first call, when the module is complete
+    checks: dict[str, Check] | None = None
 
     @functools.wraps(original_init)
     def init(self: Any, *args: Any, **named: Any) -> None:
-        error = option_error(cls.__name__, signature, args, named)
-        if error is not None:
-            raise error
-        original_init(self, *args, **named)
+        nonlocal checks
+        if checks is None:
+            checks = _checks_of_fields(cls)
+        values = {**dict(zip(positions, args, strict=False)), **named}
+        if len(values) < len(args) + len(named):
+            raise option_error(cls.__name__, inspect.signature(original_init), args, named) or InvalidInput(
+                f"{cls.__name__} got a value twice."
+            )
+        for name, value in values.items():
+            value = plain(value)
+            values[name] = checks[name](name, value) if name in checks else value
+        try:
+            original_init(self, **values)
+        except TypeError:
+            wrong = option_error(cls.__name__, inspect.signature(original_init), args, named)
+            if wrong is None:
+                raise
+            raise wrong from None
 
     cls.__init__ = init  # type: ignore[method-assign]
     return cls
+
+
+def _checks_of_fields(cls: type) -> dict[str, Check]:
+    """Return the check of each field of a dataclass, as the class declares it that defines it last."""
+    found: dict[str, Check] = {}
+    for base in reversed(cls.__mro__):
+        own = inspect.get_annotations(base)
+        found = {name: check for name, check in found.items() if name not in own}
+        found |= _checks(own, base.__module__, _FIELDS)
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Return a numpy number as Python's own, also inside a tuple (one level deep); anything else unchanged.
+
+    numpy's integers overflow silently (200 * 2 is 144 in uint8), and a price must not."""
+    if type(value) in (int, float, bool, str, Fraction) or value is None:
+        return value
+    if type(value) is tuple:
+        return tuple(item if type(item) is tuple else plain(item) for item in value)
+    if type(value).__module__ != "numpy" or getattr(value, "ndim", 1) != 0:
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, AnyReal) else value.item()

@@ -15,7 +15,8 @@ import pytest
 
 from discreet._errors import DescriptionError, DiscreetError, InvalidInput
 from discreet._public import Bounds, Public
-from discreet._registry import from_json, plain, to_json
+from discreet._registry import from_json, to_json
+from discreet._require import plain
 from discreet.mechanisms import IntegerGaussian, IntegerLaplace, Sensitivity, SparseVector
 
 from .test_mechanisms import CASES

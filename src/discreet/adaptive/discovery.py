@@ -41,7 +41,8 @@ from scipy.special import zeta
 
 from .. import _require
 from .._errors import InvalidInput, Unsupported
-from .._registry import described, plain
+from .._registry import described
+from .._require import plain
 from ..accounting import Event, NonPrivate
 
 Levels = NDArray[np.float64]

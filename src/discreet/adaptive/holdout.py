@@ -20,8 +20,8 @@ import numpy as np
 from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import Public
-from .._registry import described, plain
-from .._require import Real
+from .._registry import described
+from .._require import Real, plain
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import Statistic, arrow_columns, noise
 from ..mechanisms.protocols import Release, check_source, is_statistic, release

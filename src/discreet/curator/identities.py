@@ -29,7 +29,7 @@ from typing import Any
 from .. import _registry
 from .._errors import DescriptionError, DiscreetError, InvalidInput, NotPrivate
 from .._public import Public
-from .._registry import plain
+from .._require import plain
 from ..accounting import Event
 from ..mechanisms.protocols import AnySource, Mechanism, Release, as_of, check_source, rehearse
 from .ledger import Entry, canonical

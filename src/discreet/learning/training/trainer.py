@@ -292,7 +292,7 @@ class Glimpse(Progress):
         return self._run.model
 
 
-@_require.named_options
+@_require.checked
 @dataclass(frozen=True)
 class Trainer:
     """Trains a copy of `model` with DP-SGD.
