@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 from . import _require
 from ._errors import InvalidInput, PrivateFact, WrongRelation
 from ._registry import described
-from ._require import plain
+from ._require import LISTED, plain
 from ._text import is_text, visible
 
 # The largest absolute bound of a column: the width of the bounds, up to twice this, must be a finite float.
@@ -128,7 +128,6 @@ class Bounds:
 
     def __post_init__(self) -> None:
         _require.ordered(lower=self.lower, upper=self.upper)
-        _require.flag(nullable=self.nullable)
         _set_missing(self, self.missing, self.nullable)
         if self.lower < -_LARGEST or self.upper > _LARGEST:
             raise InvalidInput(
@@ -179,7 +178,6 @@ class Boolean:
     missing: tuple[str | int | float, ...] = ()
 
     def __post_init__(self) -> None:
-        _require.flag(nullable=self.nullable)
         _set_missing(self, self.missing, self.nullable)
 
 
@@ -207,7 +205,6 @@ class Dates:
             except (TypeError, ValueError):
                 raise _require.fail(name, value, "a day such as '2020-01-31'") from None
             object.__setattr__(self, name, day)
-        _require.flag(nullable=self.nullable)
         _set_missing(self, self.missing, self.nullable)
         if not self.lower < self.upper:
             raise InvalidInput(f"lower must be before upper, got {self.lower!r} and {self.upper!r}.")
@@ -280,7 +277,6 @@ class Related:
         object.__setattr__(self, "schema", _freeze(self.schema))
         key = (self.key,) if isinstance(self.key, str) else _require.listed(key=self.key)
         object.__setattr__(self, "key", key)
-        _require.flag(private=self.private)
         if self.private and self.unit is None:
             raise InvalidInput(
                 f"table {self.name!r} is private: name the column that identifies the unit of a row, unit=..."
@@ -315,12 +311,11 @@ class Public:
     size: int | None = None
     table: str = "data"
     version: str = UNVERSIONED
-    tables: tuple[Related, ...] = ()
+    tables: Annotated[tuple[Related, ...], LISTED] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
         object.__setattr__(self, "schema", _freeze(self.schema))
-        object.__setattr__(self, "tables", _require.listed(tables=self.tables))
         if not isinstance(self.unit, Unit):
             raise _require.fail("unit", self.unit, "rows() or Unit('the column that tells people apart')")
         for name in ("table", "version"):

@@ -29,13 +29,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 from .. import _registry, _require
 from .._errors import InvalidInput, Unsupported, WrongRelation
 from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, as_neighbors, require_relation
 from .._registry import described
-from .._require import Real
+from .._require import FINITE, NON_NEGATIVE, OPEN_PROBABILITY, POSITIVE, PROBABILITY, Real, at_least
 
 
 class Event:
@@ -110,11 +110,10 @@ class Gaussian(Event):
     Zero means no noise.
     """
 
-    noise_multiplier: float
+    noise_multiplier: Annotated[float, NON_NEGATIVE]
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.non_negative(noise_multiplier=self.noise_multiplier)
         self._resolve_neighbors()
 
 
@@ -124,11 +123,10 @@ class Laplace(Event):
     """Continuous Laplace noise; `noise_multiplier` is its scale divided by the l1 sensitivity, so epsilon = 1
     / noise_multiplier. Zero means no noise."""
 
-    noise_multiplier: float
+    noise_multiplier: Annotated[float, NON_NEGATIVE]
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.non_negative(noise_multiplier=self.noise_multiplier)
         self._resolve_neighbors()
 
 
@@ -145,13 +143,11 @@ class DiscreteLaplace(Event):
     same composition as a bound for the two shifts.
     """
 
-    scale: Real
-    sensitivity: int = 1
+    scale: Annotated[Real, POSITIVE]
+    sensitivity: Annotated[int, at_least(0)] = 1
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.positive(scale=self.scale)
-        _require.integer(sensitivity=self.sensitivity, at_least=0)
         self._resolve_neighbors()
 
 
@@ -166,13 +162,11 @@ class DiscreteGaussian(Event):
     A vector bounded only in l2 is `VectorDiscreteGaussian`. `variance` is sigma², and may be a fraction.
     """
 
-    variance: Real
-    sensitivity: int = 1
+    variance: Annotated[Real, POSITIVE]
+    sensitivity: Annotated[int, at_least(0)] = 1
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.positive(variance=self.variance)
-        _require.integer(sensitivity=self.sensitivity, at_least=0)
         self._resolve_neighbors()
 
 
@@ -186,13 +180,11 @@ class VectorDiscreteGaussian(Event):
     its zCDP bound is charged (Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14).
     """
 
-    variance: Real
-    l2_squared: int
+    variance: Annotated[Real, POSITIVE]
+    l2_squared: Annotated[int, at_least(0)]
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.positive(variance=self.variance)
-        _require.integer(l2_squared=self.l2_squared, at_least=0)
         self._resolve_neighbors()
 
 
@@ -201,13 +193,11 @@ class VectorDiscreteGaussian(Event):
 class RandomizedResponse(Event):
     """One of `categories` answers; the true one is exp(epsilon) times as likely as each of the others."""
 
-    epsilon: Real
-    categories: int = 2
+    epsilon: Annotated[Real, NON_NEGATIVE]
+    categories: Annotated[int, at_least(2)] = 2
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.non_negative(epsilon=self.epsilon)
-        _require.integer(categories=self.categories, at_least=2)
         self._resolve_neighbors()
 
 
@@ -220,11 +210,10 @@ class ExponentialMechanism(Event):
     The exponential mechanism that is epsilon-DP has bounded range epsilon.
     """
 
-    epsilon: Real
+    epsilon: Annotated[Real, NON_NEGATIVE]
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.non_negative(epsilon=self.epsilon)
         self._resolve_neighbors()
 
 
@@ -233,11 +222,10 @@ class ExponentialMechanism(Event):
 class PureDP(Event):
     """Any mechanism that is epsilon-DP."""
 
-    epsilon: Real
+    epsilon: Annotated[Real, NON_NEGATIVE]
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.non_negative(epsilon=self.epsilon)
         self._resolve_neighbors()
 
 
@@ -246,13 +234,11 @@ class PureDP(Event):
 class ApproximateDP(Event):
     """Any mechanism that is (epsilon, delta)-DP."""
 
-    epsilon: Real
-    delta: float
+    epsilon: Annotated[Real, NON_NEGATIVE]
+    delta: Annotated[float, PROBABILITY]
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.non_negative(epsilon=self.epsilon)
-        _require.probability(delta=self.delta)
         self._resolve_neighbors()
 
 
@@ -262,13 +248,11 @@ class ZCDP(Event):
     """Any mechanism that is delta-approximately rho-zCDP; with delta 0, rho-zCDP (Bun & Steinke 2016,
     arXiv:1605.02065, Section 8 and Definition 1.1)."""
 
-    rho: Real
-    delta: float = 0.0
+    rho: Annotated[Real, NON_NEGATIVE]
+    delta: Annotated[float, PROBABILITY] = 0.0
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.non_negative(rho=self.rho)
-        _require.probability(delta=self.delta)
         self._resolve_neighbors()
 
 
@@ -278,11 +262,10 @@ class PoissonSampled(Event):
     """`event` on a sample that keeps every unit independently with probability `rate`."""
 
     event: Event
-    rate: Real
+    rate: Annotated[Real, PROBABILITY]
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.probability(rate=self.rate)
         inherit_neighbors(self)
 
 
@@ -292,11 +275,10 @@ class Group(Event):
     """Group privacy: `event`, where neighboring tables differ in up to `size` units instead of one."""
 
     event: Event
-    size: int
+    size: Annotated[int, at_least(1)]
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.integer(size=self.size, at_least=1)
         inherit_neighbors(self)
 
 
@@ -306,11 +288,10 @@ class Repeated(Event):
     """`event` run `times` times, each with fresh noise."""
 
     event: Event
-    times: int
+    times: Annotated[int, at_least(1)]
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.integer(times=self.times, at_least=1)
         inherit_neighbors(self)
 
 
@@ -398,12 +379,11 @@ class NoisyMax(Event):
     one unit moves all scores in the same direction.
     """
 
-    epsilon: Real
+    epsilon: Annotated[Real, NON_NEGATIVE]
     noise: str = "laplace"
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.non_negative(epsilon=self.epsilon)
         if self.noise not in NOISES:
             raise _require.fail("noise", self.noise, f"one of {', '.join(NOISES)}")
         self._resolve_neighbors()
@@ -422,14 +402,12 @@ class SparseVector(Event):
     Noisy values that are released for the positive answers are separate events.
     """
 
-    threshold_epsilon: Real
-    query_epsilon: Real
-    cutoff: int = 1
+    threshold_epsilon: Annotated[Real, POSITIVE]
+    query_epsilon: Annotated[Real, POSITIVE]
+    cutoff: Annotated[int, at_least(1)] = 1
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.positive(threshold_epsilon=self.threshold_epsilon, query_epsilon=self.query_epsilon)
-        _require.integer(cutoff=self.cutoff, at_least=1)
         self._resolve_neighbors()
 
 
@@ -449,11 +427,10 @@ class Thresholded(Event):
     """
 
     event: Event
-    delta: float
+    delta: Annotated[float, PROBABILITY]
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.probability(delta=self.delta)
         inherit_neighbors(self)
 
 
@@ -463,15 +440,13 @@ class RDPPoint(Event):
     """Any mechanism that is (order, epsilon)-Rényi-DP at this one order (Mironov 2017, arXiv:1702.07476,
     Definition 4)."""
 
-    order: Real
-    epsilon: Real
+    order: Annotated[Real, POSITIVE]
+    epsilon: Annotated[Real, NON_NEGATIVE]
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.positive(order=self.order)
         if not self.order > 1:
             raise _require.fail("order", self.order, "above 1")
-        _require.non_negative(epsilon=self.epsilon)
         self._resolve_neighbors()
 
 
@@ -486,10 +461,7 @@ class Trials:
 class PoissonTrials(Trials):
     """A Poisson number of trials with this mean. It may be zero: then nothing is released."""
 
-    mean: Real
-
-    def __post_init__(self) -> None:
-        _require.positive(mean=self.mean)
+    mean: Annotated[Real, POSITIVE]
 
 
 @described("accounting.NegativeBinomialTrials")
@@ -501,14 +473,12 @@ class NegativeBinomialTrials(Trials):
     Papernot & Steinke 2022, arXiv:2110.03620, Definition 1, where `shape` is eta.
     """
 
-    shape: Real
-    gamma: Real
+    shape: Annotated[Real, FINITE]
+    gamma: Annotated[Real, OPEN_PROBABILITY]
 
     def __post_init__(self) -> None:
-        _require.finite(shape=self.shape)
         if not self.shape > -1:
             raise _require.fail("shape", self.shape, "above -1")
-        _require.open_probability(gamma=self.gamma)
 
 
 @_require.check_options
@@ -560,11 +530,10 @@ class GNMax(Event):
     on the data and must not be published as it is: see `discreet.accounting.pate`.
     """
 
-    sigma: Real
+    sigma: Annotated[Real, POSITIVE]
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.positive(sigma=self.sigma)
         self._resolve_neighbors()
 
     @property
@@ -589,13 +558,11 @@ class SampledWithoutReplacement(Event):
     """
 
     event: Event
-    size: int
-    sample: int
+    size: Annotated[int, at_least(1)]
+    sample: Annotated[int, at_least(0)]
     neighbors: Neighbors = REPLACE
 
     def __post_init__(self) -> None:
-        _require.integer(size=self.size, at_least=1)
-        _require.integer(sample=self.sample, at_least=0)
         if self.sample > self.size:
             raise _require.fail("sample", self.sample, f"at most size = {self.size}")
         inherit_neighbors(self)
@@ -619,15 +586,12 @@ class TruncatedPoisson(Event):
     """
 
     event: Event
-    rate: Real
-    size: int
-    limit: int
+    rate: Annotated[Real, PROBABILITY]
+    size: Annotated[int, at_least(1)]
+    limit: Annotated[int, at_least(1)]
     neighbors: Neighbors = ZERO_OUT
 
     def __post_init__(self) -> None:
-        _require.probability(rate=self.rate)
-        _require.integer(size=self.size, at_least=1)
-        _require.integer(limit=self.limit, at_least=1)
         inherit_neighbors(self)
         require_relation(self.neighbors, ZERO_OUT, what="the price of a truncated Poisson sample")
 
@@ -644,13 +608,11 @@ class RandomAllocation(Event):
     """
 
     event: Event
-    steps: int
-    selected: int = 1
+    steps: Annotated[int, at_least(1)]
+    selected: Annotated[int, at_least(1)] = 1
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.integer(steps=self.steps, at_least=1)
-        _require.integer(selected=self.selected, at_least=1)
         if self.selected > self.steps:
             raise _require.fail("selected", self.selected, f"at most steps = {self.steps}")
         inherit_neighbors(self)
@@ -680,13 +642,11 @@ class Shuffled(Event):
     it holds for a restricted class of randomizers only.
     """
 
-    epsilon: Real
-    reports: int
+    epsilon: Annotated[Real, NON_NEGATIVE]
+    reports: Annotated[int, at_least(1)]
     neighbors: Neighbors = REPLACE
 
     def __post_init__(self) -> None:
-        _require.non_negative(epsilon=self.epsilon)
-        _require.integer(reports=self.reports, at_least=1)
         self._resolve_neighbors()
         require_relation(self.neighbors, REPLACE, what="amplification by shuffling")
 
@@ -709,12 +669,8 @@ class MinSeparated(Participation):
     """Every unit takes part in at most `times` steps, any two of them at least `separation` steps apart
     (Choquette-Choo et al. 2023, arXiv:2211.06530)."""
 
-    separation: int
-    times: int
-
-    def __post_init__(self) -> None:
-        _require.integer(separation=self.separation, at_least=1)
-        _require.integer(times=self.times, at_least=1)
+    separation: Annotated[int, at_least(1)]
+    times: Annotated[int, at_least(1)]
 
 
 @described("accounting.Banded")
@@ -727,12 +683,8 @@ class Banded(Participation):
     (Choquette-Choo et al. 2023, arXiv:2306.08153).
     """
 
-    bands: int
-    times: int
-
-    def __post_init__(self) -> None:
-        _require.integer(bands=self.bands, at_least=1)
-        _require.integer(times=self.times, at_least=1)
+    bands: Annotated[int, at_least(1)]
+    times: Annotated[int, at_least(1)]
 
 
 @described("accounting.TreeRestarts")
@@ -741,12 +693,8 @@ class TreeRestarts(Participation):
     """Tree aggregation: `restarts` + 1 binary trees one after the other, each over `leaves` steps; a unit
     takes part in at most one leaf of each tree (Kairouz et al. 2021, arXiv:2103.00039)."""
 
-    leaves: int
-    restarts: int = 0
-
-    def __post_init__(self) -> None:
-        _require.integer(leaves=self.leaves, at_least=1)
-        _require.integer(restarts=self.restarts, at_least=0)
+    leaves: Annotated[int, at_least(1)]
+    restarts: Annotated[int, at_least(0)] = 0
 
 
 @described("accounting.CorrelatedGaussian")
@@ -763,14 +711,12 @@ class CorrelatedGaussian(Event):
     Assumes:   the sensitivity was computed for this participation pattern, and the data respects the pattern.
     """
 
-    noise_multiplier: float
-    steps: int
+    noise_multiplier: Annotated[float, NON_NEGATIVE]
+    steps: Annotated[int, at_least(1)]
     participation: Participation = SingleEpoch()
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.non_negative(noise_multiplier=self.noise_multiplier)
-        _require.integer(steps=self.steps, at_least=1)
         if not isinstance(self.participation, Participation):
             raise _require.fail(
                 "participation",

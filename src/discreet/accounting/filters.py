@@ -31,13 +31,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from .. import _require, _round
 from .._errors import BudgetExceeded, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, Neighbors, as_neighbors, require_relation
 from .._registry import described
-from .._require import Real
+from .._require import NON_NEGATIVE, OPEN_PROBABILITY, PROBABILITY, Real
 from . import pricing
 from .conversion import rdp_to_epsilon, zcdp
 from .events import ApproximateDP, Event, refuse
@@ -292,16 +292,14 @@ class Filter(BudgetFilter):
     False
     """
 
-    epsilon: Real
-    delta: float = 0.0
+    epsilon: Annotated[Real, NON_NEGATIVE]
+    delta: Annotated[float, PROBABILITY] = 0.0
     own_delta: float | None = None
     orders: tuple[float, ...] | None = None
-    slack: Fraction = ROUNDING_ALLOWANCE
+    slack: Annotated[Fraction, NON_NEGATIVE] = ROUNDING_ALLOWANCE
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.non_negative(epsilon=self.epsilon, slack=self.slack)
-        _require.probability(delta=self.delta)
         own = self.delta / 2 if self.own_delta is None else self.own_delta
         _require.probability(own_delta=own)
         if own > self.delta:
@@ -462,14 +460,12 @@ class ZCDPFilter(BudgetFilter):
     4
     """
 
-    rho: Real
-    delta: float = 0.0
-    slack: Fraction = ROUNDING_ALLOWANCE
+    rho: Annotated[Real, NON_NEGATIVE]
+    delta: Annotated[float, PROBABILITY] = 0.0
+    slack: Annotated[Fraction, NON_NEGATIVE] = ROUNDING_ALLOWANCE
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.non_negative(rho=self.rho, slack=self.slack)
-        _require.probability(delta=self.delta)
         self._resolve_neighbors()
 
     @property
@@ -537,12 +533,11 @@ class Odometer:
     Reading(epsilon=2.0, delta=1e-06)
     """
 
-    delta: float
+    delta: Annotated[float, OPEN_PROBABILITY]
     orders: tuple[float, ...] = _ORDERS
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _require.open_probability(delta=self.delta)
         _require.non_empty(orders=self.orders)
         for order in self.orders:
             _require.finite(order=order)

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from .. import _require, _round
 from .._errors import Unsupported
 from .._public import Neighbors
 from .._registry import described
+from .._require import at_least
 from . import pricing, pure
 from .events import Event, PureDP
 from .normal import normal
@@ -54,7 +56,7 @@ class Spent:
 
     sums: tuple[Exact, ...]
     delta: Exact = Fraction(0)
-    events: int = 0
+    events: Annotated[int, at_least(0)] = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sums", tuple(self.sums))
@@ -62,7 +64,6 @@ class Spent:
             _require.number(spent=value)
             if value < 0:
                 raise _require.fail("spent", value, "zero or above")
-        _require.integer(events=self.events, at_least=0)
 
     def plus(self, other: Spent, times: int = 1) -> Spent:
         """Return the sum of both, with `other` counted `times` times."""

@@ -19,13 +19,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import MAXYEAR, date, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from .. import _require
 from .._errors import InvalidInput, NotPrivate, Unsupported
 from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Dates, Neighbors, Public
 from .._registry import described
-from .._require import Real
+from .._require import PROBABILITY, Real
 from .._text import visible
 from ..accounting.filters import BudgetFilter, Filter, ZCDPFilter
 from ..tables import Source
@@ -241,7 +241,7 @@ class Budget(_Shown):
 
     epsilon: Real | None = None
     rho: Real | None = None
-    delta: float = 0.0
+    delta: Annotated[float, PROBABILITY] = 0.0
     per: Period | None = None
 
     def __post_init__(self) -> None:
@@ -250,7 +250,6 @@ class Budget(_Shown):
                 f"a budget is given as epsilon or as rho, got epsilon={self.epsilon} and rho={self.rho}."
             )
         _require.positive(**({"epsilon": self.epsilon} if self.rho is None else {"rho": self.rho}))
-        _require.probability(delta=self.delta)
         if self.delta >= 1:
             raise _require.fail(
                 "delta", self.delta, "below 1; sensible values are far below one over the number of people"

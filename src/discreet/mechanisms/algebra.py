@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from .. import _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
 from .._public import ADD_REMOVE, REPLACE, Public
 from .._registry import described
-from .._require import Real
+from .._require import NON_EMPTY, Real, at_least
 from ..accounting import Event, Group, PureDP, basic, compose
 from ..sampling import Entropy
 from ..tables import Source
@@ -274,11 +274,9 @@ class Sequential:
                2014, Theorem 3.16 for the basic one). Prices are fixed in advance, so no filter is needed.
     """
 
-    mechanisms: tuple[Mechanism, ...]
+    mechanisms: Annotated[tuple[Mechanism, ...], NON_EMPTY]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mechanisms", _require.listed(mechanisms=self.mechanisms))
-        _require.non_empty(mechanisms=self.mechanisms)
         for mechanism in self.mechanisms:
             require_mechanism(mechanism, "each of mechanisms")
         if any(mechanism.public != self.mechanisms[0].public for mechanism in self.mechanisms):
@@ -326,11 +324,10 @@ class GroupPrivate:
     """
 
     mechanism: Mechanism
-    size: int
+    size: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
         require_mechanism(self.mechanism)
-        _require.integer(size=self.size, at_least=1)
 
     @property
     def public(self) -> Public:

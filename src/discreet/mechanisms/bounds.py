@@ -8,7 +8,7 @@ does not count. The answer is a `Bounds`, to be declared for later mechanisms.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .. import _require
 from .._public import REPLACE, Bounds, Public
 from .._registry import described
-from .._require import Real
+from .._require import OPEN_PROBABILITY, Real
 from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
@@ -48,11 +48,10 @@ class HistogramBounds:
     epsilon: Real
     smallest: Real
     levels: int
-    confidence: float = 0.99
+    confidence: Annotated[float, OPEN_PROBABILITY] = 0.99
 
     def __post_init__(self) -> None:
         _check(self)
-        _require.open_probability(confidence=self.confidence)
         # Refuses what the noise refuses.
         self._noise()
 

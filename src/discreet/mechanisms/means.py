@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Bounds, Public
 from .._registry import described
-from .._require import Real
+from .._require import POSITIVE, Real, at_least
 from ..accounting import Event, compose
 from ..sampling import Entropy
 from ..tables import Source
@@ -261,16 +261,14 @@ class MeanWithFoundBounds:
     public: Public
     column: str
     finder: HistogramBounds
-    epsilon: Real
-    cells: int = 1 << 16
+    epsilon: Annotated[Real, POSITIVE]
+    cells: Annotated[int, at_least(1)] = 1 << 16
     shares: tuple[int, int] = (1, 3)
 
     def __post_init__(self) -> None:
         require_rows(self.public)
         if not isinstance(self.column, str):
             raise _require.fail("column", self.column, "the name of a column")
-        _require.positive(epsilon=self.epsilon)
-        _require.integer(cells=self.cells, at_least=1)
         object.__setattr__(self, "shares", _checked_shares(self.shares, 2))
         if not isinstance(self.finder, HistogramBounds):
             raise _require.fail("finder", self.finder, "HistogramBounds(...)")

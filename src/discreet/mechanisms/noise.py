@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import mpmath
 import numpy as np
@@ -47,7 +47,7 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors, as_neighbors
 from .._registry import described
-from .._require import Real
+from .._require import Real, at_least
 from ..accounting import DiscreteGaussian, DiscreteLaplace, Event, VectorDiscreteGaussian
 from ..sampling import Entropy
 from . import noise_scales
@@ -422,13 +422,12 @@ class IntegerLaplace:
     """
 
     scale: Fraction
-    sensitivity: int = 1
+    sensitivity: Annotated[int, at_least(0)] = 1
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", _require.exact(self.scale, "scale"))
         _require.positive(scale=self.scale)
-        _require.integer(sensitivity=self.sensitivity, at_least=0)
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     @classmethod

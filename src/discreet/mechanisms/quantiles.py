@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from .. import _require, _round, sampling
 from .._errors import InvalidInput
 from .._public import REPLACE, ZERO_OUT, Bounds, Public
 from .._registry import described
-from .._require import Real
+from .._require import POSITIVE, Real, at_least
 from ..accounting import Event
 from ..sampling import Entropy, weighted_softmax
 from ..tables import Source
@@ -212,9 +212,9 @@ class ApproximateQuantiles:
     public: Public
     column: str
     qs: tuple[Real, ...]
-    epsilon: Real
+    epsilon: Annotated[Real, POSITIVE]
     step: Real
-    jitter_bits: int = 16
+    jitter_bits: Annotated[int, at_least(0)] = 16
 
     def __post_init__(self) -> None:
         require_rows(self.public)
@@ -228,10 +228,8 @@ class ApproximateQuantiles:
             )
         object.__setattr__(self, "qs", exact)
         object.__setattr__(self, "step", as_step(self.step))
-        _require.integer(jitter_bits=self.jitter_bits, at_least=0)
         if self.jitter_bits > 62:
             raise _require.fail("jitter_bits", self.jitter_bits, "at most 62")
-        _require.positive(epsilon=self.epsilon)
         low, high = self._ends()
         if max(abs(low), abs(high)) >= arrow_columns.LIMIT:
             raise InvalidInput(

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from .. import _require, sampling
 from .._errors import INTERRUPTIONS, InvalidInput
 from .._public import REPLACE, Bounds, Public
 from .._registry import described
-from .._require import Real
+from .._require import OPEN_PROBABILITY, POSITIVE, Real, among, at_least
 from ..accounting import ApproximateDP, DiscreteLaplace, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
@@ -201,21 +201,18 @@ class SampleAndAggregate:
     public: Public
     columns: tuple[str, ...]
     function: Callable[[Any], Any]
-    parts: int
+    parts: Annotated[int, at_least(1)]
     bounds: Bounds
-    epsilon: Real
+    epsilon: Annotated[Real, POSITIVE]
     delta: float | None = None
     step: Real = 1
-    aggregate: str = "mean"
+    aggregate: Annotated[str, among(("mean", "median"))] = "mean"
 
     def __post_init__(self) -> None:
         arrow_columns.require_public(self.public)
         object.__setattr__(self, "columns", check_columns(self.columns))
         object.__setattr__(self, "step", arrow_columns.as_step(self.step))
         check_function(self.function, self.columns)
-        _require.integer(parts=self.parts, at_least=1)
-        _require.positive(epsilon=self.epsilon)
-        _require.one_of(("mean", "median"), aggregate=self.aggregate)
         if self.aggregate == "mean" and self.delta is not None:
             raise _require.fail(
                 "delta", self.delta, "None: the mean has Laplace noise and is purely epsilon-DP"
@@ -349,18 +346,14 @@ class SubsampleAggregateStable:
     function: Callable[[Any], Hashable]
     epsilon: Real
     delta: float
-    rate: Real | None = None
-    subsamples: int | None = None
+    rate: Annotated[Real, OPEN_PROBABILITY] | None = None
+    subsamples: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
         arrow_columns.require_public(self.public)
         object.__setattr__(self, "columns", check_columns(self.columns))
         check_function(self.function, self.columns)
         check_budget(self.epsilon, self.delta)
-        if self.rate is not None:
-            _require.open_probability(rate=self.rate)
-        if self.subsamples is not None:
-            _require.integer(subsamples=self.subsamples, at_least=1)
         self.reach  # noqa: B018 - computes all the rest, and refuses parameters that leave no delta
 
     def rehearse(self, source: Source) -> None:

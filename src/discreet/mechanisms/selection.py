@@ -24,7 +24,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, REPLACE, Bounds, Neighbors, Public, as_neighbors, require_relation
 from .._registry import described
-from .._require import Real
+from .._require import NON_EMPTY, POSITIVE, Real, among, at_least
 from ..accounting import Event, PureDP
 from ..accounting import ExponentialMechanism as BoundedRange
 from ..sampling import Entropy
@@ -60,16 +60,13 @@ class _Selector:
     """Chooses by integer scores; `epsilon` is the pure price of one choice when no score moves by more than
     `sensitivity`."""
 
-    epsilon: Real
-    sensitivity: int = 1
+    epsilon: Annotated[Real, POSITIVE]
+    sensitivity: Annotated[int, at_least(1)] = 1
     monotone: bool = False
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
-        _require.positive(epsilon=self.epsilon)
-        _require.integer(sensitivity=self.sensitivity, at_least=1)
-        _require.flag(monotone=self.monotone)
 
     @property
     def rate(self) -> Fraction:
@@ -187,11 +184,10 @@ class ReportNoisyMax(_Selector):
                two unit Laplace variables exceeds x with probability (2 + x) exp(-x) / 4.
     """
 
-    noise: str = "laplace"
+    noise: Annotated[str, among(("laplace", "exponential", "gumbel"))] = "laplace"
 
     def __post_init__(self) -> None:
         _Selector.__post_init__(self)
-        _require.one_of(("laplace", "exponential", "gumbel"), noise=self.noise)
 
     @property
     def event(self) -> Event:
@@ -232,13 +228,11 @@ class TopK(_Selector):
                `ExponentialMechanism` bounds each choice.
     """
 
-    k: int = 1
+    k: Annotated[int, at_least(1)] = 1
     one_shot: bool = True
 
     def __post_init__(self) -> None:
         _Selector.__post_init__(self)
-        _require.integer(k=self.k, at_least=1)
-        _require.flag(one_shot=self.one_shot)
 
     @property
     def event(self) -> Event:
@@ -347,10 +341,7 @@ class _Cells:
 
     x: str
     y: str
-    cells: int
-
-    def __post_init__(self) -> None:
-        _require.integer(cells=self.cells, at_least=1)
+    cells: Annotated[int, at_least(1)]
 
     def length(self, public: Public) -> int:
         return self.cells**2
@@ -458,13 +449,11 @@ class Select:
     error_in_scores: ClassVar[bool] = True
     public: Public
     scores: Statistic
-    candidates: tuple[Any, ...]
+    candidates: Annotated[tuple[Any, ...], NON_EMPTY]
     chooser: Selector
 
     def __post_init__(self) -> None:
         arrow_columns.require_public(self.public)
-        object.__setattr__(self, "candidates", _require.listed(candidates=self.candidates))
-        _require.non_empty(candidates=self.candidates)
         try:
             distinct = len(set(self.candidates))
         except TypeError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from .. import _require
 from .._errors import InvalidInput, Unsupported
 from .._public import REPLACE, ZERO_OUT, Bounds, Neighbors, Public
 from .._registry import described
+from .._require import INTEGER, NON_EMPTY, at_least
 from ..tables import Source
 from . import arrow_columns
 from .arrow_columns import as_step, check_edges, integers, require_public
@@ -161,13 +162,11 @@ class PowerSum(_Defaults):
 
     column: str
     grid: Fraction = Fraction(1)
-    power: int = 1
-    center: int = 0
+    power: Annotated[int, at_least(1)] = 1
+    center: Annotated[int, INTEGER] = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", as_step(self.grid))
-        _require.integer(power=self.power, at_least=1)
-        _require.integer(center=self.center)
 
     @property
     def step(self) -> Fraction:
@@ -338,11 +337,9 @@ class Stack(_Defaults):
     Proof:     the entries are disjoint, and one row may move all parts.
     """
 
-    parts: tuple[Statistic, ...]
+    parts: Annotated[tuple[Statistic, ...], NON_EMPTY]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", _require.listed(parts=self.parts))
-        _require.non_empty(parts=self.parts)
         for part in self.parts:
             if not is_statistic(part):
                 raise _require.fail("a part", type(part).__name__, "a statistic, such as Count()")

@@ -33,7 +33,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ from .. import _require, sampling
 from .._errors import Halted, InvalidInput
 from .._public import ADD_REMOVE, Neighbors, Public
 from .._registry import described, named
-from .._require import Real
+from .._require import OPEN_PROBABILITY, POSITIVE, PROBABILITY, Real, at_least
 from ..accounting import (
     ApproximateDP,
     DiscreteGaussian,
@@ -132,12 +132,8 @@ class LNMax:
     Assumes:   the counts are those of teachers on disjoint parts.
     """
 
-    scale: Real
-    queries: int
-
-    def __post_init__(self) -> None:
-        _require.positive(scale=self.scale)
-        _require.integer(queries=self.queries, at_least=1)
+    scale: Annotated[Real, POSITIVE]
+    queries: Annotated[int, at_least(1)]
 
     @classmethod
     def for_privacy(cls, epsilon: float, delta: float, queries: int) -> LNMax:
@@ -184,12 +180,8 @@ class GNMax:
     Assumes:   the counts are those of teachers on disjoint parts.
     """
 
-    variance: Real
-    queries: int
-
-    def __post_init__(self) -> None:
-        _require.positive(variance=self.variance)
-        _require.integer(queries=self.queries, at_least=1)
+    variance: Annotated[Real, POSITIVE]
+    queries: Annotated[int, at_least(1)]
 
     @classmethod
     def for_privacy(cls, epsilon: float, delta: float, queries: int) -> GNMax:
@@ -313,14 +305,12 @@ class InteractiveGNMax:
     variance: Real
     queries: int
     answers: int
-    confident: float = 0.9
+    confident: Annotated[float, PROBABILITY] = 0.9
     # by default the number of teachers in the paper of 2017
-    teachers: int = 250
+    teachers: Annotated[int, at_least(1)] = 250
 
     def __post_init__(self) -> None:
         _check_confident(self)
-        _require.probability(confident=self.confident)
-        _require.integer(teachers=self.teachers, at_least=1)
 
     @classmethod
     def for_privacy(
@@ -539,11 +529,10 @@ class SanitizedCost:
     Assumes:   the same as `accounting.pate`; noise of a variance of at least 64.
     """
 
-    epsilon: Real
-    order: float
+    epsilon: Annotated[Real, POSITIVE]
+    order: Annotated[float, POSITIVE]
 
     def __post_init__(self) -> None:
-        _require.positive(epsilon=self.epsilon, order=self.order)
         if not 1 < self.order <= _LARGEST_ORDER:
             raise _require.fail("order", self.order, f"above 1 and at most {_LARGEST_ORDER:,}")
         self._noise  # noqa: B018 - refuses an epsilon that `smooth_noise` does not take
@@ -698,14 +687,9 @@ class StableVotes:
     Assumes:   the counts are those of teachers on disjoint parts.
     """
 
-    scale: Real
-    failure: float
-    queries: int
-
-    def __post_init__(self) -> None:
-        _require.positive(scale=self.scale)
-        _require.open_probability(failure=self.failure)
-        _require.integer(queries=self.queries, at_least=1)
+    scale: Annotated[Real, POSITIVE]
+    failure: Annotated[float, OPEN_PROBABILITY]
+    queries: Annotated[int, at_least(1)]
 
     @classmethod
     def for_privacy(cls, epsilon: float, delta: float, queries: int) -> StableVotes:
@@ -774,11 +758,10 @@ class SampledVotes:
     scale: Real
     failure: float
     queries: int
-    overlap: int
+    overlap: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
         self._stable  # noqa: B018 - StableVotes checks the other fields
-        _require.integer(overlap=self.overlap, at_least=1)
 
     @classmethod
     def for_privacy(cls, epsilon: float, delta: float, queries: int, *, overlap: int) -> SampledVotes:

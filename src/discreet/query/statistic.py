@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from sqlglot import exp
@@ -28,6 +28,7 @@ from sqlglot import exp
 from .. import _require
 from .._public import ADD_REMOVE, Dates, Public
 from .._registry import described
+from .._require import at_least
 from ..mechanisms.protocols import Sensitivity
 from ..tables import Source
 from ..tables.engines.duckdb import engine_of
@@ -58,13 +59,11 @@ class SqlStatistic:
     """
 
     sql: str
-    rows: int | None = None
+    rows: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.sql, str):
             raise _require.fail("sql", type(self.sql).__name__, "one SELECT, as a text")
-        if self.rows is not None:
-            _require.integer(rows=self.rows, at_least=1)
 
     def length(self, public: Public) -> None:
         """Return None, as the value is a single number and no vector."""

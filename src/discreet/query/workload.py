@@ -34,14 +34,14 @@ import json
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from .. import _require
 from .._public import ADD_REMOVE, Public
 from .._registry import described, to_json
-from .._require import Real
+from .._require import Real, at_least
 from ..accounting import Event, NonPrivate
 from ..mechanisms import matrix
 from ..mechanisms.matrix.factorization import Factorization
@@ -339,7 +339,7 @@ class WorkloadQuery:
     epsilon: Real | None = None
     delta: float = 0.0
     rho: Real | None = None
-    rows: int | None = None
+    rows: Annotated[int, at_least(1)] | None = None
     _plan: WorkloadPlan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -348,8 +348,6 @@ class WorkloadQuery:
         if len(queries) > MAX_QUERIES:
             raise QueryError(f"these are {len(queries)} queries, more than {MAX_QUERIES}.")
         object.__setattr__(self, "queries", queries)
-        if self.rows is not None:
-            _require.integer(rows=self.rows, at_least=1)
         norms = norms_for_price(self.epsilon, self.delta, self.rho)
         workload_plan = plan_workload(
             queries,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Bounds, Public
 from .._registry import described
-from .._require import Real
+from .._require import Real, among
 from ..accounting import Event
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
@@ -86,7 +86,7 @@ class OnlineLearner:
     public: Public
     sums: ContinualCounter
     space: Space
-    learner: str
+    learner: Annotated[str, among(LEARNERS)]
     parameter: float
     batch: float = 1.0
     ridge: float = 0.0
@@ -105,7 +105,6 @@ class OnlineLearner:
             raise InvalidInput("a learner needs a counter with horizon=.")
         if self.sums.window is not None or self.sums.decay is not None or self.sums.restart is not None:
             raise InvalidInput("a learner adds up all rounds: no window, decay or restart.")
-        _require.one_of(LEARNERS, learner=self.learner)
         for name in ("parameter", "batch", "ridge"):
             (_require.non_negative if name == "ridge" else _require.positive)(**{name: getattr(self, name)})
             object.__setattr__(self, name, float(getattr(self, name)))

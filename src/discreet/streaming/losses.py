@@ -26,7 +26,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import REPLACE, Bounds, Categories, Public
 from .._registry import described
+from .._require import POSITIVE, among, at_least
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Integers, Sensitivity
 from ..tables import Source
@@ -105,7 +106,6 @@ class _TargetLoss:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", _names(features=self.features))
-        _require.flag(intercept=self.intercept)
         if self.target in self.features:
             raise _require.fail("features", self.features, f"columns without the target {self.target!r}")
 
@@ -273,13 +273,9 @@ class ClippedGradients:
     """
 
     loss: Loss
-    clip: float
-    norm: str = "l2"
+    clip: Annotated[float, POSITIVE]
+    norm: Annotated[str, among(("l1", "l2"))] = "l2"
     decision: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        _require.positive(clip=self.clip)
-        _require.one_of(("l1", "l2"), norm=self.norm)
 
     @property
     def step(self) -> Fraction:
@@ -356,12 +352,8 @@ class ConvexSet(Protocol):
 class Ball:
     """Holds all points within `radius` of the origin."""
 
-    dimension: int
-    radius: float = 1.0
-
-    def __post_init__(self) -> None:
-        _require.integer(dimension=self.dimension, at_least=1)
-        _require.positive(radius=self.radius)
+    dimension: Annotated[int, at_least(1)]
+    radius: Annotated[float, POSITIVE] = 1.0
 
     @property
     def diameter(self) -> float:
@@ -377,12 +369,11 @@ class Ball:
 class Box:
     """Holds all points with every entry between `lower` and `upper`."""
 
-    dimension: int
+    dimension: Annotated[int, at_least(1)]
     lower: float = 0.0
     upper: float = 1.0
 
     def __post_init__(self) -> None:
-        _require.integer(dimension=self.dimension, at_least=1)
         _require.ordered(lower=self.lower, upper=self.upper)
 
     @property
@@ -398,10 +389,7 @@ class Box:
 class Simplex:
     """Holds all weights that are not negative and add up to 1."""
 
-    dimension: int
-
-    def __post_init__(self) -> None:
-        _require.integer(dimension=self.dimension, at_least=1)
+    dimension: Annotated[int, at_least(1)]
 
     @property
     def diameter(self) -> float:

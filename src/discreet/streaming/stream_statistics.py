@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import REPLACE, ZERO_OUT, Bounds, Categories, Dates, Public, Unit
 from .._registry import described
+from .._require import at_least
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Integers, Sensitivity
 from ..mechanisms.statistics import Histogram, require_rows
@@ -350,10 +351,9 @@ class PerUnit:
     """
 
     statistic: DyadicCounts | HashedBits | Histogram
-    rows: int = 1
+    rows: Annotated[int, at_least(1)] = 1
 
     def __post_init__(self) -> None:
-        _require.integer(rows=self.rows, at_least=1)
         if not isinstance(self.statistic, DyadicCounts | HashedBits | Histogram):
             raise _require.fail(
                 "statistic", type(self.statistic).__name__, "DyadicCounts, HashedBits or Histogram"

@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Bounds, Dates, Public
 from .._registry import described
+from .._require import among
 from .graphical_model import LOG_ZERO, Clique, Floats
 from .table_domain import Domain, comparable_bin_ends, is_integral, to_values
 
@@ -193,11 +194,10 @@ class Constraint:
     """
 
     left: str
-    comparison: str
+    comparison: Annotated[str, among(tuple(_OPERATORS))]
     right: str
 
     def __post_init__(self) -> None:
-        _require.one_of(tuple(_OPERATORS), comparison=self.comparison)
         for side in ("left", "right"):
             if not isinstance(getattr(self, side), str) or not getattr(self, side):
                 raise _require.fail(side, getattr(self, side), "the name of a column")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Public
 from .._registry import described
+from .._require import NON_EMPTY, at_least
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from ..tables import Source
@@ -113,17 +115,13 @@ class MarginalCounts:
     """
 
     domain: Domain
-    columns: tuple[str, ...]
-    rows: int = 1
-    key: int = 0
+    columns: Annotated[tuple[str, ...], NON_EMPTY]
+    rows: Annotated[int, at_least(1)] = 1
+    key: Annotated[int, at_least(0)] = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
             raise _require.fail("domain", type(self.domain).__name__, "Domain.of(public, ...)")
-        object.__setattr__(self, "columns", _require.listed(columns=self.columns))
-        _require.non_empty(columns=self.columns)
-        _require.integer(key=self.key, at_least=0)
-        _require.integer(rows=self.rows, at_least=1)
         if unknown := [name for name in self.columns if name not in self.domain.names]:
             raise InvalidInput(
                 f"{unknown[0]!r} is no column of the "

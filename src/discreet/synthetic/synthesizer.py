@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from .. import _require
 from .._errors import Halted, InvalidInput
 from .._public import Public
 from .._registry import described, to_json
-from .._require import Real
+from .._require import POSITIVE, PROBABILITY, Real, at_least
 from ..accounting import Event, calibrate
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..mechanisms.arrow_columns import require_public
@@ -158,22 +158,17 @@ class Synthesizer(ABC):
     error_in_scores: ClassVar[bool] = True
     public: Public
     domain: Domain
-    rho: Real
-    rows_per_unit: int = 1
+    rho: Annotated[Real, POSITIVE]
+    rows_per_unit: Annotated[int, at_least(1)] = 1
     constraints: tuple[Constraint, ...] = ()
-    epsilon: Real | None = None
-    delta: float = 0.0
+    epsilon: Annotated[Real, POSITIVE] | None = None
+    delta: Annotated[float, PROBABILITY] = 0.0
 
     def __post_init__(self) -> None:
         require_public(self.public)
         if not isinstance(self.domain, Domain):
             raise _require.fail("domain", type(self.domain).__name__, "Domain.of(public, ...)")
-        _require.positive(rho=self.rho)
-        _require.probability(delta=self.delta)
-        _require.integer(rows_per_unit=self.rows_per_unit, at_least=1)
         object.__setattr__(self, "rows_per_unit", rows_per_unit(self.public, self.rows_per_unit))
-        if self.epsilon is not None:
-            _require.positive(epsilon=self.epsilon)
         self.domain.codings(self.public)
         constraints = tuple(Constraint.parse(c) for c in _require.listed(constraints=self.constraints))
         for constraint in constraints:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 from .._registry import described
-from .._require import Real
+from .._require import NON_EMPTY, Real
 from ..mechanisms.arrow_columns import require_public
 from ..tables.cells import Coding
 
@@ -148,7 +148,6 @@ class DomainColumn:
     def __post_init__(self) -> None:
         if not isinstance(self.column, str):
             raise _require.fail("column", self.column, "the name of a column")
-        _require.flag(missing=self.missing)
         edges = _require.listed(edges=self.edges)
         object.__setattr__(self, "edges", edges)
         for edge in edges:
@@ -165,11 +164,9 @@ class DomainColumn:
 class Domain:
     """Lists the columns of a synthetic copy, in order. Their codes follow from the schema (`codings`)."""
 
-    columns: tuple[DomainColumn, ...]
+    columns: Annotated[tuple[DomainColumn, ...], NON_EMPTY]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", _require.listed(columns=self.columns))
-        _require.non_empty(columns=self.columns)
         for column in self.columns:
             if not isinstance(column, DomainColumn):
                 kind = type(column).__name__

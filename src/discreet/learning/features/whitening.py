@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from ... import _require
 from ..._errors import InvalidInput
 from ..._public import REPLACE, Public
 from ..._registry import described
-from ..._require import Real
+from ..._require import POSITIVE, Real, at_least
 from ...accounting import Event
 from ...mechanisms.noise import IntegerGaussian
 from ...mechanisms.protocols import AnySource, Release, Sensitivity, check_source, release
@@ -105,20 +105,16 @@ class PrivateWhitening:
     """
 
     public: Public
-    width: int
-    rho: Real
-    penalty: float | None = None
+    width: Annotated[int, at_least(1)]
+    rho: Annotated[Real, POSITIVE]
+    penalty: Annotated[float, POSITIVE] | None = None
 
     def __post_init__(self) -> None:
         require_rows(self.public)
-        _require.integer(width=self.width, at_least=1)
         if self.width > 1 << 14:
             raise _require.fail("width", self.width, "at most 2**14 features")
-        _require.positive(rho=self.rho)
         if _require.float_or_inf(self.rho) < _LEAST_RHO:
             raise _require.fail("rho", self.rho, f"at least {_LEAST_RHO:g}")
-        if self.penalty is not None:
-            _require.positive(penalty=self.penalty)
         self.public.declared_size("whitening")
 
     @property

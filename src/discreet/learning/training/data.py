@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,7 @@ from ... import _require, sampling
 from ..._errors import INTERRUPTIONS, DiscreetError, InvalidInput, NotPrivate
 from ..._public import Boolean, Bounds, Categories, Public
 from ..._registry import described
+from ..._require import at_least
 from ...mechanisms.arrow_columns import one_name_each
 from ...mechanisms.protocols import AnySource, ExampleSource
 from ...sampling import Entropy
@@ -521,12 +522,8 @@ class FlipAndShift:
     of De et al. for CIFAR-10 is `FlipAndShift(shift=4)`.
     """
 
-    shift: int = 4
+    shift: Annotated[int, at_least(0)] = 4
     flip: bool = True
-
-    def __post_init__(self) -> None:
-        _require.integer(shift=self.shift, at_least=0)
-        _require.flag(flip=self.flip)
 
     def batch(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return one variant of each image of a batch; each is computed from its own image alone."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_map
 from ... import _require
 from ..._errors import INTERRUPTIONS, Unsupported
 from ..._registry import described
+from ..._require import at_least
 from ...sampling import Entropy
 from ..clipping.batching import full_precision
 from ..clipping.engine import ClippingEngine, Gradients
@@ -59,15 +60,12 @@ class LocalSGD:
     Assumes:   the model's code keeps nothing between two calls but in parameters and buffers.
     """
 
-    epochs: int = 1
-    batch: int = 32
+    epochs: Annotated[int, at_least(1)] = 1
+    batch: Annotated[int, at_least(1)] = 32
     lr: float = 0.1
-    full: int | None = None
+    full: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
-        _require.integer(epochs=self.epochs, batch=self.batch, at_least=1)
-        if self.full is not None:
-            _require.integer(full=self.full, at_least=1)
         as_floats(self, "lr")
         _require.positive(lr=self.lr)
         if self.lr > _LARGEST_RATE:

@@ -29,7 +29,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ from ... import _require, sampling
 from ..._errors import InvalidInput
 from ..._public import Neighbors
 from ..._registry import described
+from ..._require import POSITIVE, at_least
 from ...accounting import Event, VectorDiscreteGaussian
 from ...mechanisms.matrix.triangular import IDENTITY, Buffered, Dense, Toeplitz, blt, sensitivity, square_root
 from ...mechanisms.matrix.triangular import Triangular as Strategy
@@ -234,13 +235,11 @@ class GradientGrid:
                or computed exactly, and a vector above the bound counts as zero (`rounded`).
     """
 
-    clip: float
-    size: int
+    clip: Annotated[float, POSITIVE]
+    size: Annotated[int, at_least(1)]
     step: Fraction
 
     def __post_init__(self) -> None:
-        _require.positive(clip=self.clip)
-        _require.integer(size=self.size, at_least=1)
         object.__setattr__(self, "step", _require.exact(self.step, "step"))
         _require.positive(step=self.step)
         if self.l2_squared >= _LARGEST:

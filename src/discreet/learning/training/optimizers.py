@@ -89,7 +89,6 @@ class SGD:
         as_floats(self, "lr", "momentum", "weight_decay")
         _require.positive(lr=self.lr)
         _require.non_negative(momentum=self.momentum, weight_decay=self.weight_decay)
-        _require.flag(nesterov=self.nesterov)
 
     def start(self, size: int, dtype: torch.dtype, divisor: float, deviation: float) -> Update:
         """Return the update of one run, over `size` weights; `deviation` is not used.
@@ -135,7 +134,6 @@ class Adam:
         as_floats(self, "lr", "eps", "floor", "weight_decay")
         _require.positive(lr=self.lr, eps=self.eps, floor=self.floor)
         _require.non_negative(weight_decay=self.weight_decay)
-        _require.flag(noise_aware=self.noise_aware)
         betas = _require.listed(betas=self.betas)
         _require.probability(**{f"betas[{i}]": beta for i, beta in enumerate(betas)})
         # With a beta of 1 no gradient would ever enter the average.

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from ... import accounting as acc
 from ..._errors import InvalidInput, PrivateFact, PublicMismatch, Unsupported
 from ..._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, require_relation
 from ..._registry import described
+from ..._require import POSITIVE, at_least
 from ...accounting import Event, Gaussian, RandomAllocation, SampledWithoutReplacement
 from ...accounting.events import Participation
 from ...accounting.normal import overflow
@@ -112,13 +113,12 @@ class Poisson(Schedule):
     """
 
     rate: Fraction
-    steps: int
+    steps: Annotated[int, at_least(1)]
     divisor: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", _require.exact(self.rate, "rate"))
         _require.probability(rate=self.rate)
-        _require.integer(steps=self.steps, at_least=1)
         _require.positive(rate=self.rate, divisor=self.divisor)
 
     def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
@@ -139,13 +139,9 @@ class BallsInBins(Schedule):
                add_remove and zero_out.
     """
 
-    bins: int
-    epochs: int
-    divisor: float
-
-    def __post_init__(self) -> None:
-        _require.integer(bins=self.bins, epochs=self.epochs, at_least=1)
-        _require.positive(divisor=self.divisor)
+    bins: Annotated[int, at_least(1)]
+    epochs: Annotated[int, at_least(1)]
+    divisor: Annotated[float, POSITIVE]
 
     @property
     def steps(self) -> int:  # type: ignore[override]
@@ -174,12 +170,11 @@ class WithoutReplacement(Schedule):
     Proof:     Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647, Theorem 9).
     """
 
-    sample: int
-    size: int
-    steps: int
+    sample: Annotated[int, at_least(1)]
+    size: Annotated[int, at_least(1)]
+    steps: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
-        _require.integer(sample=self.sample, size=self.size, steps=self.steps, at_least=1)
         if self.sample > self.size:
             raise _require.fail("sample", self.sample, f"at most size = {self.size}")
 
@@ -214,15 +209,14 @@ class TruncatedPoisson(Schedule):
     """
 
     rate: Fraction
-    size: int
-    limit: int
-    steps: int
+    size: Annotated[int, at_least(1)]
+    limit: Annotated[int, at_least(1)]
+    steps: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", _require.exact(self.rate, "rate"))
         _require.probability(rate=self.rate)
         _require.positive(rate=self.rate)
-        _require.integer(size=self.size, limit=self.limit, steps=self.steps, at_least=1)
 
     @property
     def divisor(self) -> float:  # type: ignore[override]
@@ -287,14 +281,12 @@ class Cyclic(Schedule):
                before (Denisov et al. 2022, arXiv:2202.08312, Theorem 2.1).
     """
 
-    bins: int
-    epochs: int
-    divisor: float
+    bins: Annotated[int, at_least(1)]
+    epochs: Annotated[int, at_least(1)]
+    divisor: Annotated[float, POSITIVE]
     strategy: Strategy = IDENTITY
 
     def __post_init__(self) -> None:
-        _require.integer(bins=self.bins, epochs=self.epochs, at_least=1)
-        _require.positive(divisor=self.divisor)
         if not isinstance(self.strategy, Strategy):
             raise _require.fail(
                 "strategy", type(self.strategy).__name__, "Toeplitz(...), Dense(...), or square_root(steps)"

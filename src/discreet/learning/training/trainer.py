@@ -24,7 +24,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import InitVar, dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,7 @@ from ... import _require
 from ... import accounting as acc
 from ..._errors import Halted, InvalidInput, ReleaseFailed, Unsupported
 from ..._public import Public
+from ..._require import at_least
 from ...accounting import Event
 from ...mechanisms.protocols import AnySource, ExampleSource, Release, check_source, release
 from ...sampling import Entropy
@@ -331,7 +332,7 @@ class Trainer:
     clip: float | Clipping = field(default=1.0, kw_only=True)
     rate: Any = field(default=None, kw_only=True)
     batch: Any = field(default=None, kw_only=True)
-    n: int | None = field(default=None, kw_only=True)
+    n: Annotated[int, at_least(1)] | None = field(default=None, kw_only=True)
     steps: int | None = field(default=None, kw_only=True)
     epochs: Any = field(default=None, kw_only=True)
     sampling: str | Schedule = field(default="poisson", kw_only=True)
@@ -358,8 +359,6 @@ class Trainer:
                 "public", type(self.public).__name__, "Public(...), the facts that the data have: data.public"
             )
         size = self.n if self.n is not None else self.public.size
-        if self.n is not None:
-            _require.integer(n=self.n, at_least=1)
         schedule = build_schedule(
             self.sampling,
             size=size,

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from ... import _require, inference
 from ..._errors import InvalidInput, WrongRelation
 from ..._public import REPLACE, ZERO_OUT, Public
 from ..._registry import described
-from ..._require import Real
+from ..._require import NON_EMPTY, Real
 from ...accounting import Event
 from ...sampling import Entropy
 from ...tables import Source
@@ -71,11 +71,9 @@ class Cells:
     Proof:     every row is in at most one cell.
     """
 
-    attributes: tuple[Attribute, ...]
+    attributes: Annotated[tuple[Attribute, ...], NON_EMPTY]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "attributes", _require.listed(attributes=self.attributes))
-        _require.non_empty(attributes=self.attributes)
         for attribute in self.attributes:
             if not isinstance(attribute, Attribute):
                 raise _require.fail("an attribute", type(attribute).__name__, "Attribute(column=...)")

@@ -37,7 +37,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,7 @@ from scipy import linalg, optimize, sparse
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
+from ..._require import POSITIVE, at_least
 from . import triangular
 from .compound import Marginals
 from .triangular import Dense
@@ -243,13 +244,11 @@ class Hierarchical(Strategy):
     `weights`: one per level from the top, all 1 unless given. Every cell is in one node of each level.
     """
 
-    n: int
-    branching: int = 2
+    n: Annotated[int, at_least(1)]
+    branching: Annotated[int, at_least(2)] = 2
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        _require.integer(n=self.n, at_least=1)
-        _require.integer(branching=self.branching, at_least=2)
         weights = tuple(_require.listed(weights=self.weights)) or (1.0,) * len(
             tree_levels(self.n, self.branching)
         )
@@ -300,10 +299,7 @@ class Haar(Strategy):
     coefficients.
     """
 
-    n: int
-
-    def __post_init__(self) -> None:
-        _require.integer(n=self.n, at_least=1)
+    n: Annotated[int, at_least(1)]
 
     @property
     def domain(self) -> tuple[int, ...]:
@@ -368,12 +364,11 @@ class WeightedTree(Strategy):
 
     workload: Workload
     norm: Norm = "l2"
-    branching: int = 2
+    branching: Annotated[int, at_least(2)] = 2
 
     def __post_init__(self) -> None:
         _require_workload(self.workload)
         _require.one_of(NORMS, norm=self.norm)
-        _require.integer(branching=self.branching, at_least=2)
 
     @property
     def domain(self) -> tuple[int, ...]:
@@ -427,11 +422,10 @@ class Optimal(Strategy):
     """The strategy of least error under Gaussian noise, to a proved relative gap: see `gaussian`."""
 
     workload: Workload
-    gap: float = 1e-4
+    gap: Annotated[float, POSITIVE] = 1e-4
 
     def __post_init__(self) -> None:
         _require_workload(self.workload)
-        _require.positive(gap=self.gap)
 
     @property
     def domain(self) -> tuple[int, ...]:
@@ -461,11 +455,10 @@ class PIdentity(Strategy):
     `p_identity`). p is cells / 16 rounded down, at least 1, unless given; 0 stands for not given."""
 
     workload: Workload
-    p: int = 0
+    p: Annotated[int, at_least(0)] = 0
 
     def __post_init__(self) -> None:
         _require_workload(self.workload)
-        _require.integer(p=self.p, at_least=0)
         if not self.p:
             object.__setattr__(self, "p", max(1, self.workload.cells // 16))
 
@@ -489,14 +482,13 @@ class LowerTriangular(Strategy):
     the steps; see `triangular`."""
 
     strategy: triangular.Toeplitz | triangular.Dense
-    n: int
+    n: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, triangular.Triangular):
             raise _require.fail(
                 "strategy", type(self.strategy).__name__, "lower triangular, such as Toeplitz(...)"
             )
-        _require.integer(n=self.n, at_least=1)
 
     @property
     def domain(self) -> tuple[int, ...]:

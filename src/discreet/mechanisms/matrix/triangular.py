@@ -269,9 +269,6 @@ class BinaryTree:
 
     from_below: bool = True
 
-    def __post_init__(self) -> None:
-        _require.flag(from_below=self.from_below)
-
     def node_variances(self, levels: int) -> Floats:
         """Return the variance of the estimate of a node, for each level from the leaves up and for noise of
         variance 1 at every node."""

@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
+from ..._require import at_least
 
 Floats = NDArray[np.float64]
 
@@ -113,10 +114,7 @@ class Workload:
 class _OneAttribute(Workload):
     """A workload over the `n` cells of one attribute."""
 
-    n: int
-
-    def __post_init__(self) -> None:
-        _require.integer(n=self.n, at_least=1)
+    n: Annotated[int, at_least(1)]
 
     @property
     def domain(self) -> tuple[int, ...]:
