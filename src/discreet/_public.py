@@ -314,7 +314,6 @@ class Public:
     tables: Annotated[tuple[Related, ...], LISTED] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
         object.__setattr__(self, "schema", _freeze(self.schema))
         if not isinstance(self.unit, Unit):
             raise _require.fail("unit", self.unit, "rows() or Unit('the column that tells people apart')")

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from fractions import Fraction
 from numbers import Integral, Rational
 from numbers import Real as AnyReal
@@ -231,6 +232,25 @@ def exact(value: Any, name: str) -> Fraction:
     return Fraction(float(value))
 
 
+def exactly(**named: Any) -> Fraction:
+    """Return the argument as a rational, with no rounding."""
+    ((name, value),) = named.items()
+    return exact(value, name)
+
+
+def as_float(**named: Any) -> float:
+    """Return the argument as a finite float.
+
+    Torch multiplies by floats only, and would refuse a Fraction, or an integer too large for a float, in the
+    first step, after the charge.
+    """
+    finite(**named)
+    ((name, value),) = named.items()
+    result = float_or_inf(value)
+    finite(**{name: result})
+    return result
+
+
 def float_or_inf(value: Any) -> float:
     """Return a number as a float; infinite where it is too large for one."""
     try:
@@ -365,8 +385,9 @@ class Limit:
 FINITE, POSITIVE, NON_NEGATIVE = Limit(finite), Limit(positive), Limit(non_negative)
 PROBABILITY, OPEN_PROBABILITY = Limit(probability), Limit(open_probability)
 PRICE, INTEGER = Limit(price), Limit(integer)
-# A list, which becomes a tuple.
+# These convert the value as well: a list becomes a tuple, a number a Fraction or a finite float.
 LISTED, NON_EMPTY = Limit(listed), Limit(entries)
+EXACT, FLOAT = Limit(exactly), Limit(as_float)
 
 
 def at_least(lowest: int) -> Limit:
@@ -446,7 +467,17 @@ def _check_of(annotation: Any, types: Mapping[Any, Check]) -> Check | None:
     if origin in (Union, UnionType) and NoneType in parts:
         rest = tuple(part for part in parts if part is not NoneType)
         return _or_none(_check_of(Union[rest], types))  # noqa: UP007 - of as many as there are
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return functools.partial(_member, annotation)
     return types.get(annotation)
+
+
+def _member(kind: type[StrEnum], name: str, value: Any) -> StrEnum:
+    """Return the member of an enumeration that a text names."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise fail(name, value, f"one of {', '.join(kind)}") from None
 
 
 def _all_of(checks: Sequence[Check]) -> Check:

@@ -33,7 +33,7 @@ from typing import Annotated, Any
 
 from .. import _registry, _require
 from .._errors import InvalidInput, Unsupported, WrongRelation
-from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, as_neighbors, require_relation
+from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, require_relation
 from .._registry import described
 from .._require import FINITE, NON_NEGATIVE, OPEN_PROBABILITY, POSITIVE, PROBABILITY, Real, at_least
 
@@ -66,11 +66,6 @@ class Event:
         """Return a complete description; `from_json` is its exact inverse."""
         return dict(_registry.to_json(self))
 
-    def _resolve_neighbors(self) -> None:
-        """Replace the name of a neighbor relation by the relation itself; called at the end of
-        `__post_init__`."""
-        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
-
 
 def from_json(data: dict[str, Any]) -> Event:
     """Return the event from its description, as `Event.to_json` returned it."""
@@ -87,9 +82,6 @@ class NoOp(Event):
 
     neighbors: Neighbors = ADD_REMOVE
 
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
-
 
 @described("accounting.NonPrivate")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +89,6 @@ class NonPrivate(Event):
     """No guarantee at all: infinite cost."""
 
     neighbors: Neighbors = ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
 
 
 @described("accounting.Gaussian")
@@ -113,9 +102,6 @@ class Gaussian(Event):
     noise_multiplier: Annotated[float, NON_NEGATIVE]
     neighbors: Neighbors = ADD_REMOVE
 
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
-
 
 @described("accounting.Laplace")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +111,6 @@ class Laplace(Event):
 
     noise_multiplier: Annotated[float, NON_NEGATIVE]
     neighbors: Neighbors = ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
 
 
 @described("accounting.DiscreteLaplace")
@@ -147,9 +130,6 @@ class DiscreteLaplace(Event):
     sensitivity: Annotated[int, at_least(0)] = 1
     neighbors: Neighbors = ADD_REMOVE
 
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
-
 
 @described("accounting.DiscreteGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +146,6 @@ class DiscreteGaussian(Event):
     sensitivity: Annotated[int, at_least(0)] = 1
     neighbors: Neighbors = ADD_REMOVE
 
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
-
 
 @described("accounting.VectorDiscreteGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,9 +161,6 @@ class VectorDiscreteGaussian(Event):
     l2_squared: Annotated[int, at_least(0)]
     neighbors: Neighbors = ADD_REMOVE
 
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
-
 
 @described("accounting.RandomizedResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,9 +170,6 @@ class RandomizedResponse(Event):
     epsilon: Annotated[Real, NON_NEGATIVE]
     categories: Annotated[int, at_least(2)] = 2
     neighbors: Neighbors = ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
 
 
 @described("accounting.ExponentialMechanism")
@@ -213,9 +184,6 @@ class ExponentialMechanism(Event):
     epsilon: Annotated[Real, NON_NEGATIVE]
     neighbors: Neighbors = ADD_REMOVE
 
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
-
 
 @described("accounting.PureDP")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,9 +192,6 @@ class PureDP(Event):
 
     epsilon: Annotated[Real, NON_NEGATIVE]
     neighbors: Neighbors = ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
 
 
 @described("accounting.ApproximateDP")
@@ -238,9 +203,6 @@ class ApproximateDP(Event):
     delta: Annotated[float, PROBABILITY]
     neighbors: Neighbors = ADD_REMOVE
 
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
-
 
 @described("accounting.ZCDP")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,9 +213,6 @@ class ZCDP(Event):
     rho: Annotated[Real, NON_NEGATIVE]
     delta: Annotated[float, PROBABILITY] = 0.0
     neighbors: Neighbors = ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
 
 
 @described("accounting.PoissonSampled")
@@ -386,7 +345,6 @@ class NoisyMax(Event):
     def __post_init__(self) -> None:
         if self.noise not in NOISES:
             raise _require.fail("noise", self.noise, f"one of {', '.join(NOISES)}")
-        self._resolve_neighbors()
 
 
 @described("accounting.SparseVector")
@@ -406,9 +364,6 @@ class SparseVector(Event):
     query_epsilon: Annotated[Real, POSITIVE]
     cutoff: Annotated[int, at_least(1)] = 1
     neighbors: Neighbors = ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
 
 
 @described("accounting.Thresholded")
@@ -447,7 +402,6 @@ class RDPPoint(Event):
     def __post_init__(self) -> None:
         if not self.order > 1:
             raise _require.fail("order", self.order, "above 1")
-        self._resolve_neighbors()
 
 
 class Trials:
@@ -532,9 +486,6 @@ class GNMax(Event):
 
     sigma: Annotated[Real, POSITIVE]
     neighbors: Neighbors = ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
 
     @property
     def equivalent(self) -> Gaussian:
@@ -647,7 +598,6 @@ class Shuffled(Event):
     neighbors: Neighbors = REPLACE
 
     def __post_init__(self) -> None:
-        self._resolve_neighbors()
         require_relation(self.neighbors, REPLACE, what="amplification by shuffling")
 
 
@@ -723,7 +673,6 @@ class CorrelatedGaussian(Event):
                 self.participation,
                 "SingleEpoch(), MinSeparated(...), Banded(...) or TreeRestarts(...)",
             )
-        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     @property
     def equivalent(self) -> Gaussian:

@@ -35,7 +35,7 @@ from typing import Annotated, NamedTuple
 
 from .. import _require, _round
 from .._errors import BudgetExceeded, InvalidInput, Unsupported
-from .._public import ADD_REMOVE, Neighbors, as_neighbors, require_relation
+from .._public import ADD_REMOVE, Neighbors, require_relation
 from .._registry import described
 from .._require import NON_NEGATIVE, OPEN_PROBABILITY, PROBABILITY, Real
 from . import pricing
@@ -247,10 +247,6 @@ class BudgetFilter:
         """The factor 1 + slack as an exact fraction, also where slack was given as a float."""
         return 1 + _require.exact(self.slack, "slack")
 
-    def _resolve_neighbors(self) -> None:
-        """Replace the name of a neighbor relation by the relation itself."""
-        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
-
     def _check(self, event: Item) -> None:
         """Refuse anything but an event or a cap of the filter's own neighbor relation."""
         if not isinstance(event, Event | Capped):
@@ -315,7 +311,6 @@ class Filter(BudgetFilter):
             orders = ()
         object.__setattr__(self, "own_delta", own)
         object.__setattr__(self, "orders", tuple(sorted(set(orders))))
-        self._resolve_neighbors()
 
     @property
     def certified(self) -> tuple[Fraction, Fraction]:
@@ -465,9 +460,6 @@ class ZCDPFilter(BudgetFilter):
     slack: Annotated[Fraction, NON_NEGATIVE] = ROUNDING_ALLOWANCE
     neighbors: Neighbors = ADD_REMOVE
 
-    def __post_init__(self) -> None:
-        self._resolve_neighbors()
-
     @property
     def unit(self) -> str:  # type: ignore[override]
         return "rho"
@@ -544,7 +536,6 @@ class Odometer:
             if not order > 1:
                 raise _require.fail("order", order, "above 1")
         object.__setattr__(self, "orders", tuple(sorted(set(self.orders))))
-        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     def start(self) -> Spent:
         """Return the totals of an odometer with nothing spent yet."""

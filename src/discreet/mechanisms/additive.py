@@ -47,7 +47,7 @@ import math
 import sys
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -55,7 +55,7 @@ from .. import _require, _round, sampling
 from .._errors import InvalidInput, WrongRelation
 from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, Public, as_neighbors, require_relation
 from .._registry import described
-from .._require import Real
+from .._require import EXACT, POSITIVE, Real
 from ..accounting import DiscreteLaplace, Event
 from ..sampling import Entropy
 from ..tables import Source
@@ -489,7 +489,7 @@ class InputPerturbation:
     public: Public
     column: str
     # the scale of the noise on each row, in steps
-    scale: Fraction
+    scale: Annotated[Fraction, EXACT, POSITIVE]
     step: Fraction = Fraction(1)
     release_as: Literal["sum", "mean"] = "sum"
 
@@ -497,12 +497,9 @@ class InputPerturbation:
         arrow_columns.require_public(self.public)
         require_relation(self.public.neighbors, REPLACE, ZERO_OUT, what="input perturbation")
         self.public.declared_size("input perturbation")
-        object.__setattr__(self, "scale", _require.exact(self.scale, "scale"))
         object.__setattr__(self, "step", arrow_columns.as_step(self.step))
-        _require.positive(scale=self.scale)
         if not Fraction(1, 10**100) <= self.scale <= 10**100:
             raise _require.fail("scale", self.scale, "between 1e-100 and 1e100")
-        _require.one_of(("sum", "mean"), release_as=self.release_as)
         self.range_of_a_row  # noqa: B018 - refuses undeclared bounds
 
     @classmethod

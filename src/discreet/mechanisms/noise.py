@@ -45,9 +45,9 @@ import numpy as np
 
 from .. import _require, sampling
 from .._errors import InvalidInput
-from .._public import ADD_REMOVE, Neighbors, as_neighbors
+from .._public import ADD_REMOVE, Neighbors
 from .._registry import described
-from .._require import Real, at_least
+from .._require import EXACT, POSITIVE, Real, at_least
 from ..accounting import DiscreteGaussian, DiscreteLaplace, Event, VectorDiscreteGaussian
 from ..sampling import Entropy
 from . import noise_scales
@@ -421,14 +421,9 @@ class IntegerLaplace:
     Assumes:   one unit moves the values by at most `sensitivity` in l1 under `neighbors`.
     """
 
-    scale: Fraction
+    scale: Annotated[Fraction, EXACT, POSITIVE]
     sensitivity: Annotated[int, at_least(0)] = 1
     neighbors: Neighbors = ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _require.exact(self.scale, "scale"))
-        _require.positive(scale=self.scale)
-        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     @classmethod
     @_require.check_options
@@ -518,18 +513,15 @@ class IntegerGaussian:
     Assumes:   the stated sensitivities, under `neighbors`.
     """
 
-    variance: Fraction
+    variance: Annotated[Fraction, EXACT, POSITIVE]
     linf: int = 1
     l0: int = 1
     l2_squared: int | None = None
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "variance", _require.exact(self.variance, "variance"))
-        _require.positive(variance=self.variance)
         bound = Sensitivity(linf=self.linf, l0=self.l0, l2_squared=self.l2_squared)
         object.__setattr__(self, "l2_squared", bound.l2_squared)
-        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     @classmethod
     @_require.check_options

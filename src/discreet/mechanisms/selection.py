@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from .. import _require, sampling
 from .._errors import InvalidInput
-from .._public import ADD_REMOVE, REPLACE, Bounds, Neighbors, Public, as_neighbors, require_relation
+from .._public import ADD_REMOVE, REPLACE, Bounds, Neighbors, Public, require_relation
 from .._registry import described
 from .._require import NON_EMPTY, POSITIVE, Real, among, at_least
 from ..accounting import Event, PureDP
@@ -64,9 +64,6 @@ class _Selector:
     sensitivity: Annotated[int, at_least(1)] = 1
     monotone: bool = False
     neighbors: Neighbors = ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     @property
     def rate(self) -> Fraction:
@@ -186,9 +183,6 @@ class ReportNoisyMax(_Selector):
 
     noise: Annotated[str, among(("laplace", "exponential", "gumbel"))] = "laplace"
 
-    def __post_init__(self) -> None:
-        _Selector.__post_init__(self)
-
     @property
     def event(self) -> Event:
         kind = BoundedRange if self.noise == "gumbel" else PureDP
@@ -230,9 +224,6 @@ class TopK(_Selector):
 
     k: Annotated[int, at_least(1)] = 1
     one_shot: bool = True
-
-    def __post_init__(self) -> None:
-        _Selector.__post_init__(self)
 
     @property
     def event(self) -> Event:

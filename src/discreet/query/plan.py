@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from sqlglot import exp
 
-from .._public import ADD_REMOVE, Neighbors, Public, as_neighbors
+from .._public import ADD_REMOVE, Neighbors, Public
 from .._registry import described
 from ..accounting import Event, NoOp
 from ..sampling import Entropy
@@ -423,9 +423,6 @@ class PublicSize:
 
     value: int
     neighbors: Neighbors
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     @property
     def event(self) -> Event:

@@ -11,13 +11,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from .. import _require
 from .._registry import described
-from .._require import Real
+from .._require import EXACT, POSITIVE, Real, at_least
 from ..accounting import Event, compose
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..sampling import Entropy
@@ -75,17 +75,12 @@ class PrivBayes(Synthesizer):
     """
 
     method: ClassVar[str] = "privbayes"
-    theta: Real = 4
-    degree: int | None = None
-    cells: int = 1 << 20
-    split: Fraction = Fraction(3, 10)
+    theta: Annotated[Real, POSITIVE] = 4
+    degree: Annotated[int, at_least(1)] | None = None
+    cells: Annotated[int, at_least(1)] = 1 << 20
+    split: Annotated[Fraction, EXACT] = Fraction(3, 10)
 
     def _check_options(self) -> None:
-        _require.positive(theta=self.theta)
-        if self.degree is not None:
-            _require.integer(degree=self.degree, at_least=1)
-        _require.integer(cells=self.cells, at_least=1)
-        object.__setattr__(self, "split", _require.exact(self.split, "split"))
         if not 0 < self.split < 1:
             raise _require.fail("split", self.split, "between 0 and 1")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from torch import Tensor
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
+from ..._require import FLOAT, POSITIVE, PROBABILITY, Limit
 
 # Turning a factor from float64 to float32, and multiplying a number by it, each make a relative error of at
 # most 2**-24. The margin is four of these errors.
@@ -32,24 +33,15 @@ LARGEST = 2.0**127
 SMALLEST_CLIP, LARGEST_CLIP = 2.0**-50, 2.0**50
 
 
-def as_floats(settings: Any, *names: str) -> None:
-    """Turn these fields of a frozen dataclass into finite floats; refuse other values.
-
-    Torch multiplies by floats only, and would refuse a Fraction, or an integer too large for a float, in the
-    first step, after the charge.
-    """
-    for name in names:
-        _require.finite(**{name: getattr(settings, name)})
-        number = _require.float_or_inf(getattr(settings, name))
-        _require.finite(**{name: number})
-        object.__setattr__(settings, name, number)
-
-
-def _check_clip(clip: float) -> None:
+def _check_clip(**named: float) -> None:
     """Refuse a clip at which float32 would lose gradients or noise."""
-    _require.positive(clip=clip)
-    if not SMALLEST_CLIP <= clip <= LARGEST_CLIP:
-        raise _require.fail("clip", clip, "between 2**-50 and 2**50, for float32; scale the loss instead")
+    _require.positive(**named)
+    for name, clip in named.items():
+        if not SMALLEST_CLIP <= clip <= LARGEST_CLIP:
+            raise _require.fail(name, clip, "between 2**-50 and 2**50, for float32; scale the loss instead")
+
+
+Clip = Annotated[float, FLOAT, Limit(_check_clip)]
 
 
 def norms(squares: Tensor) -> npt.NDArray[np.float64]:
@@ -71,11 +63,7 @@ class Flat:
     arXiv:1607.00133).
     """
 
-    clip: float
-
-    def __post_init__(self) -> None:
-        as_floats(self, "clip")
-        _check_clip(self.clip)
+    clip: Clip
 
     def weights(self, squares: Tensor) -> Tensor:
         """Return one factor for each example, [B, 1]: it scales all layers."""
@@ -88,11 +76,7 @@ class PerLayer:
     """Scales each layer's gradient by its own factor, to a norm of at most clip / sqrt(layers): so the norm
     over all layers is at most `clip`."""
 
-    clip: float
-
-    def __post_init__(self) -> None:
-        as_floats(self, "clip")
-        _check_clip(self.clip)
+    clip: Clip
 
     def weights(self, squares: Tensor) -> Tensor:
         share = self.clip / math.sqrt(squares.shape[1])
@@ -108,13 +92,8 @@ class Automatic:
     gamma: gradients far shorter than it stay short.
     """
 
-    clip: float = 1.0
-    stability: float = 0.01
-
-    def __post_init__(self) -> None:
-        as_floats(self, "clip", "stability")
-        _check_clip(self.clip)
-        _require.positive(stability=self.stability)
+    clip: Clip = 1.0
+    stability: Annotated[float, FLOAT, POSITIVE] = 0.01
 
     def weights(self, squares: Tensor) -> Tensor:
         return torch.from_numpy(np.minimum(self.clip * MARGIN / (norms(squares) + self.stability), LARGEST))
@@ -143,18 +122,10 @@ class Adaptive:
     In the methods, `divisor` is the expected batch, which is public.
     """
 
-    clip: float = 0.1
-    quantile: float = 0.5
-    rate: float = 0.2
-    count_noise: float | None = None
-
-    def __post_init__(self) -> None:
-        as_floats(self, "clip", "rate", "quantile", *([] if self.count_noise is None else ["count_noise"]))
-        _check_clip(self.clip)
-        _require.positive(rate=self.rate)
-        _require.probability(quantile=self.quantile)
-        if self.count_noise is not None:
-            _require.positive(count_noise=self.count_noise)
+    clip: Clip = 0.1
+    quantile: Annotated[float, FLOAT, PROBABILITY] = 0.5
+    rate: Annotated[float, FLOAT, POSITIVE] = 0.2
+    count_noise: Annotated[float, FLOAT, POSITIVE] | None = None
 
     def deviation(self, divisor: float) -> float:
         """Return the standard deviation of the noise on the count."""

@@ -21,11 +21,11 @@ from torch.utils._pytree import tree_map
 from ... import _require
 from ..._errors import INTERRUPTIONS, Unsupported
 from ..._registry import described
-from ..._require import at_least
+from ..._require import FLOAT, POSITIVE, at_least
 from ...sampling import Entropy
 from ..clipping.batching import full_precision
 from ..clipping.engine import ClippingEngine, Gradients
-from ..clipping.norms import Clipping, Flat, PerLayer, as_floats
+from ..clipping.norms import Clipping, Flat, PerLayer
 from ..clipping.taps import Rows, Target
 from .pooling import KeptBuffers, copied, squares_of
 from .schedules import Indices
@@ -62,12 +62,10 @@ class LocalSGD:
 
     epochs: Annotated[int, at_least(1)] = 1
     batch: Annotated[int, at_least(1)] = 32
-    lr: float = 0.1
+    lr: Annotated[float, FLOAT, POSITIVE] = 0.1
     full: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
-        as_floats(self, "lr")
-        _require.positive(lr=self.lr)
         if self.lr > _LARGEST_RATE:
             raise _require.fail("lr", self.lr, f"at most {_LARGEST_RATE:g}, for float32")
 

@@ -39,7 +39,7 @@ from ... import _require, sampling
 from ..._errors import InvalidInput
 from ..._public import Neighbors
 from ..._registry import described
-from ..._require import POSITIVE, at_least
+from ..._require import EXACT, POSITIVE, at_least
 from ...accounting import Event, VectorDiscreteGaussian
 from ...mechanisms.matrix.triangular import IDENTITY, Buffered, Dense, Toeplitz, blt, sensitivity, square_root
 from ...mechanisms.matrix.triangular import Triangular as Strategy
@@ -237,11 +237,9 @@ class GradientGrid:
 
     clip: Annotated[float, POSITIVE]
     size: Annotated[int, at_least(1)]
-    step: Fraction
+    step: Annotated[Fraction, EXACT, POSITIVE]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step", _require.exact(self.step, "step"))
-        _require.positive(step=self.step)
         if self.l2_squared >= _LARGEST:
             raise InvalidInput(
                 f"a step of {float(self.step):g} is too fine: squared norms, in steps, would need more than "

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
-from ..clipping.norms import as_floats
+from ..._require import FLOAT, NON_NEGATIVE, POSITIVE
 
 
 class Update(Protocol):
@@ -80,15 +80,10 @@ class _TorchUpdate:
 class SGD:
     """Runs stochastic gradient descent, with heavy-ball or Nesterov momentum."""
 
-    lr: float
-    momentum: float = 0.0
+    lr: Annotated[float, FLOAT, POSITIVE]
+    momentum: Annotated[float, FLOAT, NON_NEGATIVE] = 0.0
     nesterov: bool = False
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        as_floats(self, "lr", "momentum", "weight_decay")
-        _require.positive(lr=self.lr)
-        _require.non_negative(momentum=self.momentum, weight_decay=self.weight_decay)
+    weight_decay: Annotated[float, FLOAT, NON_NEGATIVE] = 0.0
 
     def start(self, size: int, dtype: torch.dtype, divisor: float, deviation: float) -> Update:
         """Return the update of one run, over `size` weights; `deviation` is not used.
@@ -123,17 +118,14 @@ class Adam:
     `lr` or a larger `floor`: docs/learning.md has what was measured.
     """
 
-    lr: float = 1e-3
+    lr: Annotated[float, FLOAT, POSITIVE] = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
+    eps: Annotated[float, FLOAT, POSITIVE] = 1e-8
+    weight_decay: Annotated[float, FLOAT, NON_NEGATIVE] = 0.0
     noise_aware: bool = False
-    floor: float = 1e-4
+    floor: Annotated[float, FLOAT, POSITIVE] = 1e-4
 
     def __post_init__(self) -> None:
-        as_floats(self, "lr", "eps", "floor", "weight_decay")
-        _require.positive(lr=self.lr, eps=self.eps, floor=self.floor)
-        _require.non_negative(weight_decay=self.weight_decay)
         betas = _require.listed(betas=self.betas)
         _require.probability(**{f"betas[{i}]": beta for i, beta in enumerate(betas)})
         # With a beta of 1 no gradient would ever enter the average.

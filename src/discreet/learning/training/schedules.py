@@ -27,7 +27,7 @@ from ... import accounting as acc
 from ..._errors import InvalidInput, PrivateFact, PublicMismatch, Unsupported
 from ..._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, require_relation
 from ..._registry import described
-from ..._require import POSITIVE, at_least
+from ..._require import EXACT, POSITIVE, PROBABILITY, at_least
 from ...accounting import Event, Gaussian, RandomAllocation, SampledWithoutReplacement
 from ...accounting.events import Participation
 from ...accounting.normal import overflow
@@ -112,14 +112,9 @@ class Poisson(Schedule):
                the deviation noise_multiplier * clip.
     """
 
-    rate: Fraction
+    rate: Annotated[Fraction, EXACT, PROBABILITY, POSITIVE]
     steps: Annotated[int, at_least(1)]
-    divisor: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", _require.exact(self.rate, "rate"))
-        _require.probability(rate=self.rate)
-        _require.positive(rate=self.rate, divisor=self.divisor)
+    divisor: Annotated[float, POSITIVE]
 
     def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         require_relation(neighbors, ADD_REMOVE, ZERO_OUT, what="Poisson sampling of examples")
@@ -208,15 +203,10 @@ class TruncatedPoisson(Schedule):
                no batch is above the limit.
     """
 
-    rate: Fraction
+    rate: Annotated[Fraction, EXACT, PROBABILITY, POSITIVE]
     size: Annotated[int, at_least(1)]
     limit: Annotated[int, at_least(1)]
     steps: Annotated[int, at_least(1)]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", _require.exact(self.rate, "rate"))
-        _require.probability(rate=self.rate)
-        _require.positive(rate=self.rate)
 
     @property
     def divisor(self) -> float:  # type: ignore[override]

@@ -40,7 +40,7 @@ from ...sampling import Entropy
 from ..clipping import attachment
 from ..clipping.batching import forked_generator
 from ..clipping.engine import ClippingEngine
-from ..clipping.norms import Adaptive, Clipping, as_clipping, as_floats
+from ..clipping.norms import Adaptive, Clipping, as_clipping
 from ..probe.safety import made_up, probe
 from ..probe.single_examples import SMALL_BATCH, pick
 from . import checkpoints, federated
@@ -429,9 +429,9 @@ class Trainer:
         if self.noise_multiplier is not None:
             if self.epsilon is not None:
                 raise InvalidInput("give epsilon= and delta=, or noise_multiplier=, not both.")
-            as_floats(self, "noise_multiplier")
-            _require.positive(noise_multiplier=self.noise_multiplier)
-            return self.noise_multiplier
+            noise_multiplier = _require.as_float(noise_multiplier=self.noise_multiplier)
+            _require.positive(noise_multiplier=noise_multiplier)
+            return noise_multiplier
         if self.epsilon is None or self.delta is None:
             raise InvalidInput("say how private: epsilon= and delta=, or noise_multiplier=.")
         relation, grid = self.public.neighbors, self.grid

@@ -39,7 +39,7 @@ from ..protocols import Integers, Release, Sensitivity, check_source, release
 from ..statistics import Histogram, require_rows
 from .factorization import Factorization, mass, optimize
 from .integer import Grid, SparseCellCounts, on_grid
-from .strategies import NORMS, Norm
+from .strategies import Norm
 from .workloads import MAX_ENTRIES, Workload
 
 Floats = NDArray[np.float64]
@@ -214,7 +214,6 @@ class WorkloadMechanism:
             ("noise", Noise),
         ):
             _require_kind(name, getattr(self, name), kind)
-        _require.one_of(NORMS, norm=self.norm)
         domain = self.cells.domain(self.public)
         if math.prod(domain) != self.workload.cells or (
             len(self.workload.domain) > 1 and domain != self.workload.domain

@@ -368,7 +368,6 @@ class WeightedTree(Strategy):
 
     def __post_init__(self) -> None:
         _require_workload(self.workload)
-        _require.one_of(NORMS, norm=self.norm)
 
     @property
     def domain(self) -> tuple[int, ...]:
