@@ -354,7 +354,7 @@ class Filter(BudgetFilter):
 
 
 @_require.check_options
-def at_once(plan: Event, *, delta: float) -> Event:
+def at_once(plan: Event, *, delta: Annotated[float, OPEN_PROBABILITY]) -> Event:
     """Return the event of a plan, whose steps and prices are fixed in advance, as one (epsilon, delta)-DP
     release priced by the tightest accountant.
 
@@ -363,7 +363,6 @@ def at_once(plan: Event, *, delta: float) -> Event:
                long training that takes most of a budget.
     Assumes:   nothing about the plan, its length included, is chosen while it runs.
     """
-    _require.open_probability(delta=delta)
     price = pricing.epsilon(plan, delta=delta)
     if math.isinf(price):
         raise InvalidInput(

@@ -14,11 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from .. import _require
 from .._errors import Unsupported
+from .._require import NON_NEGATIVE, OPEN_PROBABILITY, PROBABILITY
 from . import composition, conversion, gdp, pure, rdp
 from . import events as ev
 from .conversion import minimum
@@ -88,7 +90,7 @@ def _check_event(event: Event) -> None:
 
 
 @_require.check_options
-def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
+def epsilon(event: Event, *, delta: Annotated[float, PROBABILITY], accountant: str = TIGHTEST) -> float:
     """Return the epsilon of an event at a delta: an upper bound by the named accountant, by default the
     tightest there is.
 
@@ -103,7 +105,6 @@ def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
     4.377178
     """
     _check_event(event)
-    _require.probability(delta=delta)
     if accountant != TIGHTEST:
         return _epsilon_by(_named(accountant), event, float(delta))
     return _least(event, lambda a: _epsilon_by(a, event, float(delta)), _BEST)
@@ -182,7 +183,7 @@ def _least(event: Event, price: Callable[[Accountant], float], accountants: Iter
 
 
 @_require.check_options
-def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
+def delta(event: Event, *, epsilon: Annotated[float, NON_NEGATIVE], accountant: str = TIGHTEST) -> float:
     """Return the delta of an event at an epsilon: an upper bound by the named accountant, by default the
     tightest.
 
@@ -190,7 +191,6 @@ def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
     "basic") find it by bisection and are left out: they use only one (epsilon, delta) per part.
     """
     _check_event(event)
-    _require.non_negative(epsilon=epsilon)
     if accountant != TIGHTEST:
         return _delta_by(_named(accountant), event, float(epsilon))
     direct = [a for a in ACCOUNTANTS.values() if a.delta is not None]
@@ -238,7 +238,7 @@ def _at_less(event: Event, rule: Callable[[Event, float], float], epsilon: float
 
 
 @_require.check_options
-def bounds(event: Event, *, delta: float) -> tuple[float, float]:
+def bounds(event: Event, *, delta: Annotated[float, OPEN_PROBABILITY]) -> tuple[float, float]:
     """Return a proved interval (lower, upper) for the least epsilon that holds for all mechanisms that this
     event describes.
 
@@ -247,7 +247,6 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
     to `lower`.
     """
     _check_event(event)
-    _require.open_probability(delta=delta)
     from . import pld
 
     try:
@@ -264,7 +263,7 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
 
 
 @_require.check_options
-def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float:
+def tradeoff(event: Event, *, alpha: Annotated[float, PROBABILITY], accountant: str = TIGHTEST) -> float:
     """Return a lower bound of the type II error, at type I error `alpha`, of every test that tells from the
     output which of two neighboring tables it was computed from.
 
@@ -275,7 +274,6 @@ def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float
     whichever accountant is named.
     """
     _check_event(event)
-    _require.probability(alpha=alpha)
     alpha = float(alpha)
     form = normal(event)
     if form.delta == 0 == form.distance and all(isinstance(part, ev.Gaussian) for part in form.parts):
@@ -372,11 +370,10 @@ class Comparison:
 
 
 @_require.check_options
-def compare(event: Event, *, delta: float) -> Comparison:
+def compare(event: Event, *, delta: Annotated[float, OPEN_PROBABILITY]) -> Comparison:
     """Return the epsilon of the event at `delta` by every accountant, or the reason why an accountant has
     none."""
     _check_event(event)
-    _require.open_probability(delta=delta)
     return Comparison(float(delta), tuple(_row(name, event, float(delta)) for name in ACCOUNTANTS))
 
 

@@ -25,13 +25,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy import special, stats
 
 from .. import _require, accounting
 from .._errors import InvalidInput
+from .._require import OPEN_PROBABILITY
 from ..accounting import Event
 from ..accounting.conversion import gaussian_epsilon
 from .membership import Floats
@@ -196,7 +197,7 @@ def audit_one_run(
     included: Sequence[bool] | Any,
     *,
     delta: float = 0.0,
-    confidence: float = 0.95,
+    confidence: Annotated[float, OPEN_PROBABILITY] = 0.95,
     fractions: Sequence[float] = (1.0, 0.5, 0.2, 0.1, 0.05),
 ) -> float:
     """Return a lower bound on epsilon from the canaries' scores, with the best of several numbers of guesses.
@@ -206,7 +207,6 @@ def audit_one_run(
     Assumes:   as `one_run_p_value`.
     """
     _require.non_empty(fractions=fractions)
-    _require.open_probability(confidence=confidence)
     bound_confidence = 1 - (1 - confidence) / len(fractions)
     scores = floats(scores=scores)
     count = scores.size

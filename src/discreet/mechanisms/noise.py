@@ -47,7 +47,7 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
 from .._registry import described
-from .._require import EXACT, POSITIVE, Real, at_least
+from .._require import EXACT, POSITIVE, PROBABILITY, Real, at_least
 from ..accounting import DiscreteGaussian, DiscreteLaplace, Event, VectorDiscreteGaussian
 from ..sampling import Entropy
 from . import noise_scales
@@ -438,11 +438,14 @@ class IntegerLaplace:
     @classmethod
     @_require.check_options
     def for_rho(
-        cls, rho: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
+        cls,
+        rho: Annotated[Real, POSITIVE],
+        *,
+        sensitivity: int | Sensitivity = 1,
+        neighbors: Neighbors = ADD_REMOVE,
     ) -> IntegerLaplace:
         """Return noise that is rho-zCDP through epsilon² / 2 <= rho (Bun & Steinke 2016, Prop. 1.4); epsilon
         is rounded down."""
-        _require.positive(rho=rho)
         epsilon = sqrt_down(2 * _require.exact(rho, "rho"))
         return cls.for_epsilon(epsilon, sensitivity=sensitivity, neighbors=neighbors)
 
@@ -452,12 +455,11 @@ class IntegerLaplace:
         cls,
         *,
         epsilon: Real,
-        delta: float = 0.0,
+        delta: Annotated[float, PROBABILITY] = 0.0,
         sensitivity: int | Sensitivity = 1,
         neighbors: Neighbors = ADD_REMOVE,
     ) -> IntegerLaplace:
         """Return noise that is (epsilon, delta)-DP; Laplace noise needs no delta and uses none."""
-        _require.probability(delta=delta)
         return cls.for_epsilon(epsilon, sensitivity=sensitivity, neighbors=neighbors)
 
     @property
@@ -526,10 +528,13 @@ class IntegerGaussian:
     @classmethod
     @_require.check_options
     def for_rho(
-        cls, rho: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
+        cls,
+        rho: Annotated[Real, POSITIVE],
+        *,
+        sensitivity: int | Sensitivity = 1,
+        neighbors: Neighbors = ADD_REMOVE,
     ) -> IntegerGaussian:
         """Return noise that is exactly rho-zCDP: variance = l2_squared / (2 rho) as a rational."""
-        _require.positive(rho=rho)
         s = as_sensitivity(sensitivity)
         variance = Fraction(_require_sensitive(s.l2_squared)) / (2 * _require.exact(rho, "rho"))
         return cls(variance=variance, linf=s.linf, l0=s.l0, l2_squared=s.l2_squared, neighbors=neighbors)

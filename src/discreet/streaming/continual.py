@@ -32,7 +32,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ from .. import _require
 from .._errors import Halted, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, Public
 from .._registry import described
-from .._require import Real
+from .._require import PROBABILITY, Real
 from ..accounting import ZCDP, Event, PureDP
 from ..mechanisms.matrix.triangular import BinaryTree, Buffered, Dense, Toeplitz
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
@@ -665,7 +665,7 @@ def counter(
     statistic: Statistic,
     *,
     epsilon: Real | None = None,
-    delta: float = 0.0,
+    delta: Annotated[float, PROBABILITY] = 0.0,
     rho: Real | None = None,
     horizon: int | None = None,
     strategy: str | Any = "auto",
@@ -683,7 +683,6 @@ def counter(
     if (epsilon is None) == (rho is None):
         raise InvalidInput("give either epsilon (with or without delta) or rho.")
     _require.price(**({"epsilon": epsilon} if rho is None else {"rho": rho}))
-    _require.probability(delta=delta)
     if horizon is None and clock is not None:
         horizon = ticks_of(public, clock)
     if horizon is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from .. import _require
 from .._errors import InvalidInput
 from .._registry import described
+from .._require import at_least
 from ..mechanisms.matrix import strategies, triangular
 from ..mechanisms.matrix.triangular import (
     IDENTITY,
@@ -89,7 +90,12 @@ class ErrorFactors(_MaxAndRms):
 
 @_require.check_options
 def error_factors(
-    strategy: str | Any, steps: int, *, minimize: str = "max", buffers: int = 4, bands: int | None = None
+    strategy: str | Any,
+    steps: Annotated[int, at_least(1)],
+    *,
+    minimize: str = "max",
+    buffers: int = 4,
+    bands: int | None = None,
 ) -> ErrorFactors:
     """Return the (max, rms) error factor of a strategy, given by name or as an object, over `steps` steps.
 
@@ -101,7 +107,6 @@ def error_factors(
     >>> round(largest, 3), round(rms, 3), error_factors("blt", steps=1024).minimizes
     (10.488, 7.417, 'max')
     """
-    _require.integer(steps=steps, at_least=1)
     if isinstance(strategy, str):
         minimized = MINIMIZES.get(strategy, minimize)
         strategy = named(strategy, steps, minimize=minimize, buffers=buffers, bands=bands)
@@ -120,14 +125,15 @@ def error_factors(
 
 @_require.check_options
 def named(
-    name: str, steps: int, *, minimize: str = "max", buffers: int = 4, bands: int | None = None
+    name: str,
+    steps: Annotated[int, at_least(1)],
+    *,
+    minimize: str = "max",
+    buffers: Annotated[int, at_least(1)] = 4,
+    bands: Annotated[int, at_least(1)] | None = None,
 ) -> StreamStrategy:
     """Return the strategy with this name for `steps` steps; the options are those of `error_factors`."""
     _require.one_of(NAMES, strategy=name)
-    _require.integer(steps=steps, at_least=1)
-    _require.integer(buffers=buffers, at_least=1)
-    if bands is not None:
-        _require.integer(bands=bands, at_least=1)
     if name in ("tree", "honaker"):
         return BinaryTree(from_below=name == "honaker")
     if name == "item":

@@ -27,7 +27,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Bounds, Public
 from .._registry import described
-from .._require import Real, among
+from .._require import NON_NEGATIVE, Real, among
 from ..accounting import Event
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
@@ -283,7 +283,7 @@ def learner(
     delta: float = 0.0,
     rho: Real | None = None,
     batch: Real = 1,
-    ridge: Real = 0,
+    ridge: Annotated[Real, NON_NEGATIVE] = 0,
     parameter: Real | None = None,
     strategy: str | Any = "auto",
     clock: str | None = None,
@@ -301,7 +301,6 @@ def learner(
     `participations` and `separation` as in `counter`.
     """
     check_columns(loss, public)
-    _require.non_negative(ridge=ridge)
     if learner == "auto":
         strong = loss.convexity + float(ridge) > 0
         learner = "leader" if strong else "experts" if isinstance(loss, LinearLoss) else "mirror"
