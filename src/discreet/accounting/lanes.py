@@ -20,7 +20,7 @@ from .. import _require, _round
 from .._errors import Unsupported
 from .._public import Neighbors
 from .._registry import described
-from .._require import at_least
+from .._require import OPEN_PROBABILITY, POSITIVE, at_least
 from . import pricing, pure
 from .events import Event, PureDP
 from .normal import normal
@@ -120,6 +120,7 @@ def lane_prices(bare: Event, orders: tuple[float, ...]) -> Spent:
     return Spent(sums=sums, events=1)
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capped:
     """An event that is charged as a release with the pure epsilon `epsilon` that fails with probability
@@ -136,14 +137,12 @@ class Capped:
     """
 
     event: Event
-    epsilon: float
-    delta: float
+    epsilon: Annotated[float, POSITIVE]
+    delta: Annotated[float, OPEN_PROBABILITY]
 
     def __post_init__(self) -> None:
         if not isinstance(self.event, Event):
             raise _require.fail("event", type(self.event).__name__, "an accounting event")
-        _require.positive(epsilon=self.epsilon)
-        _require.open_probability(delta=self.delta)
 
     @property
     def neighbors(self) -> Neighbors:

@@ -23,7 +23,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Complex, Real
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from scipy import special, stats
 
 from .. import _require
 from .._errors import InvalidInput
+from .._require import at_least
 from ..accounting.conversion import gaussian_epsilon
 from ..mechanisms.protocols import Release
 
@@ -276,6 +277,7 @@ def epsilon_of_limits(low: Any, high: Any, delta: float) -> Any:
     return np.maximum(np.maximum(event, complement), 0.0)
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guesses:
     """Counts how an attack did on fresh runs: it said "first table" `hits` times in `first` runs on the first
@@ -285,14 +287,12 @@ class Guesses:
     2.0
     """
 
-    hits: int
-    first: int
-    false_hits: int
-    second: int
+    hits: Annotated[int, at_least(0)]
+    first: Annotated[int, at_least(1)]
+    false_hits: Annotated[int, at_least(0)]
+    second: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
-        _require.integer(hits=self.hits, false_hits=self.false_hits, at_least=0)
-        _require.integer(first=self.first, second=self.second, at_least=1)
         if self.hits > self.first or self.false_hits > self.second:
             raise InvalidInput(f"more hits than runs: {self!r}.")
 

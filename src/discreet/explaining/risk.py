@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 from .. import _require, accounting
 from .._errors import Unsupported
 from .._public import ADD_REMOVE, REPLACE, Neighbors
+from .._require import PROBABILITY
 from ..accounting import ApproximateDP, Event, Gaussian, Group, PureDP, RandomizedResponse
 from ..accounting.normal import normal
 
@@ -23,6 +25,7 @@ EXTRA_EPSILON = 0.1
 _FAILURE_FACTOR = 1 / (1 - math.exp(-EXTRA_EPSILON))
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True)
 class Risk:
     """Bounds the harm of an event to one unit at a delta.
@@ -32,12 +35,11 @@ class Risk:
     """
 
     event: Event
-    delta: float = 0.0
+    delta: Annotated[float, PROBABILITY] = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.event, Event):
             raise _require.fail("event", type(self.event).__name__, "an accounting event")
-        _require.probability(delta=self.delta)
 
     @property
     def epsilon(self) -> float:

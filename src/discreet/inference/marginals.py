@@ -14,13 +14,14 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy import sparse
 
 from .. import _require
 from .._errors import InvalidInput
+from .._require import NON_NEGATIVE
 from . import _check
 from ._check import Floats
 from .least_squares import Noise, _weighted_mean, width
@@ -28,6 +29,7 @@ from .least_squares import Noise, _weighted_mean, width
 Attributes = tuple[Hashable, ...]
 
 
+@_require.checked
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Marginal:
     """Holds a table of counts, one axis for each attribute, and the variance of the noise in each of its
@@ -42,7 +44,7 @@ class Marginal:
 
     attributes: Attributes
     values: Floats
-    variance: float
+    variance: Annotated[float, NON_NEGATIVE]
     interaction: bool = False
 
     def __post_init__(self) -> None:
@@ -50,7 +52,6 @@ class Marginal:
         object.__setattr__(
             self, "values", _check.numbers("values", self.values, dimensions=len(self.attributes))
         )
-        _require.non_negative(variance=self.variance)
         if len(set(self.attributes)) < len(self.attributes):
             raise InvalidInput(f"attributes must differ from each other, got {self.attributes!r}.")
         if not self.values.size:

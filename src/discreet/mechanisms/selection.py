@@ -289,6 +289,7 @@ def _first(good: Callable[[int], bool]) -> int:
     return high
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealScores:
     """Puts the steward's real-valued scores on a grid: each is rounded to a whole number of `step`s, exactly.
@@ -304,12 +305,9 @@ class RealScores:
     """
 
     function: Callable[[Source], Any]
-    claimed: Real
-    step: Real
+    claimed: Annotated[Real, POSITIVE]
+    step: Annotated[Real, POSITIVE]
     name: str = "trusted"
-
-    def __post_init__(self) -> None:
-        _require.positive(claimed=self.claimed, step=self.step)
 
     def sensitivity(self, public: Public) -> Sensitivity:
         ratio = _require.exact(self.claimed, "claimed") / _require.exact(self.step, "step")

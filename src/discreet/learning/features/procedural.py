@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from ... import _require
+from ..._require import at_least
 
 # The most strokes of a character, the number of points by which a stroke is drawn, and the most parts of an
 # object: fixed together with the settings of benchmarks/vision.
@@ -30,6 +31,7 @@ _STROKES, _POINTS, _PARTS = 3, 22, 6
 _OUTSIDE = 1e3
 
 
+@_require.checked
 @dataclass(frozen=True, eq=False)
 class ProceduralClasses:
     """Draws images of `classes` random classes: those with even numbers are characters, the others objects.
@@ -43,14 +45,12 @@ class ProceduralClasses:
     Guarantee: classes and images depend on the arguments alone: no data are read.
     """
 
-    classes: int = 1024
+    classes: Annotated[int, at_least(2)] = 1024
     shape: tuple[int, int, int] = (1, 28, 28)
-    seed: int = 0
+    seed: Annotated[int, at_least(0)] = 0
     _facts: dict[str, Tensor] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _require.integer(classes=self.classes, at_least=2)
-        _require.integer(seed=self.seed, at_least=0)
         sizes = tuple(_require.listed(shape=self.shape))
         if len(sizes) != 3 or sizes[0] not in (1, 3) or any(type(s) is not int or s < 1 for s in sizes):
             raise _require.fail("shape", self.shape, "(channels, height, width) with 1 channel or 3")

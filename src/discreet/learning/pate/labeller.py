@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import pickle
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from ... import _require, sampling
 from ..._errors import Halted, InvalidInput
 from ..._public import Boolean, Categories, Public
 from ..._registry import described, named
+from ..._require import OPEN_PROBABILITY, at_least
 from ...accounting import Event, NoOp, compose
 from ...mechanisms.protocols import AnySource, Release, check_source, release
 from ...mechanisms.votes import (
@@ -73,6 +74,7 @@ class CostQuestion:
     labeller."""
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateTeachers:
     """Trains teachers on disjoint parts of private examples, and answers with an aggregate of their votes
@@ -105,21 +107,18 @@ class PrivateTeachers:
     # resumed with others (`curator.identities.parameters_of`).
     learner: Any = field(compare=False)
     aggregator: Aggregator
-    teachers: int
-    classes: int
+    teachers: Annotated[int, at_least(1)]
+    classes: Annotated[int, at_least(2)]
     shape: tuple[int, ...]
     columns: Tabular | None = None
-    size: int = 1 << 20
+    size: Annotated[int, at_least(1)] = 1 << 20
     sanitize: SanitizedCost | None = None
-    delta: float = 1e-5
+    delta: Annotated[float, OPEN_PROBABILITY] = 1e-5
     asked: tuple[Any, float] | None = None
-    workers: int = field(default=1, compare=False)
+    workers: Annotated[int, at_least(1)] = field(default=1, compare=False)
     progress: Progress | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _require.integer(teachers=self.teachers, size=self.size, workers=self.workers, at_least=1)
-        _require.integer(classes=self.classes, at_least=2)
-        _require.open_probability(delta=self.delta)
         if not (hasattr(self.learner, "fit") and hasattr(self.learner, "predict")):
             raise _require.fail(
                 "learner",

@@ -543,6 +543,7 @@ class FlipAndShift:
         return padded[image_numbers, channels, rows, columns[:, None, None, :]].reshape(images.shape)
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Augment:
     """Makes `times` variants of each example, whose gradients are averaged.
@@ -555,10 +556,9 @@ class Augment:
     """
 
     function: FlipAndShift | Callable[[Any], Any]
-    times: int
+    times: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
-        _require.integer(times=self.times, at_least=1)
         if not isinstance(self.function, FlipAndShift) and not callable(self.function):
             raise _require.fail(
                 "function", type(self.function).__name__, "FlipAndShift(...), or a function of one example"

@@ -53,6 +53,7 @@ from .pooling import KeptBuffers, check_copyable, copied
 from .schedules import Cyclic, Indices, Schedule, build_schedule
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Performance:
     """Holds the options of a `Trainer` that change how fast it runs and how much memory it takes.
@@ -69,15 +70,11 @@ class Performance:
                as the batch size itself does, only in the running time of a step (docs/promise.md).
     """
 
-    microbatch: int | None = None
+    microbatch: Annotated[int, at_least(1)] | None = None
     isolate: bool = False
     compiled: bool = False
 
     def __post_init__(self) -> None:
-        if self.microbatch is not None:
-            _require.integer(microbatch=self.microbatch, at_least=1)
-        _require.flag(isolate=self.isolate)
-        _require.flag(compiled=self.compiled)
         if self.compiled and self.isolate:
             raise InvalidInput(
                 "compiled=True and isolate=True do not go together: example by example nothing is compiled. "

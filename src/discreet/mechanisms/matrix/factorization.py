@@ -48,6 +48,7 @@ SEARCHED = {"l1": 1024, "l2": 2048}
 ROUNDS = 4
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factorization:
     """Holds a workload and the strategy through which it is answered: W = B A, with W the workload, A the
@@ -66,7 +67,6 @@ class Factorization:
     candidates: tuple[tuple[str, float], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        _require.one_of(NORMS, norm=self.norm)
         for name in ("workload", "strategy"):
             if not isinstance(getattr(self, name), Workload):
                 raise _require.fail(
