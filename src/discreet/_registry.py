@@ -201,11 +201,31 @@ def from_json(data: Any) -> Any:
     return _from_json(data)
 
 
+def check_readable(data: Any) -> None:
+    """Refuse the description of an object, as `to_json` returned it, that `from_json` could not read back:
+    one that is nested too deep, or has a number with too many digits. No object is made."""
+    if _depth(data) > DEEPEST:
+        raise DescriptionError(f"a description is nested at most {DEEPEST} deep.")
+    pending = [data]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            pending += item
+        elif isinstance(item, dict):
+            pending += [_fraction(item["fraction"])] if item.keys() == {"fraction"} else item.values()
+        else:
+            _check_digits(item)
+
+
+def _check_digits(data: Any) -> None:
+    if isinstance(data, int) and data.bit_length() > _BITS:
+        raise DescriptionError(f"a number has at most {MAX_DIGITS} digits.")
+
+
 def _from_json(data: Any) -> Any:
     if isinstance(data, list):
         return tuple(_from_json(item) for item in data)
-    if isinstance(data, int) and data.bit_length() > _BITS:
-        raise DescriptionError(f"a number has at most {MAX_DIGITS} digits.")
+    _check_digits(data)
     if not isinstance(data, dict):
         return data
     if data.keys() == {"fraction"}:

@@ -209,13 +209,13 @@ def check(mechanism: Any, described: Any, text: str | None = None) -> None:
 
 
 def check_description(described: Any) -> None:
-    """Refuse a description that is too long, or that `_registry.from_json` could not read back from the
-    ledger; None, for trusted code, passes."""
+    """Refuse the description of an object that is too long, or that could not be read back from the ledger;
+    None, for trusted code, passes."""
     if described is None:
         return
     try:
         size = len(canonical(described))
-        _registry.from_json(described)
+        _registry.check_readable(described)
     except (RecursionError, ValueError) as error:
         if isinstance(error, DiscreetError) and not isinstance(error, DescriptionError):
             raise
