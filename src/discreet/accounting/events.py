@@ -33,7 +33,7 @@ from typing import Annotated, Any
 
 from .. import _registry, _require
 from .._errors import InvalidInput, Unsupported, WrongRelation
-from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, require_relation
+from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, as_neighbors, require_relation
 from .._registry import described
 from .._require import FINITE, NON_NEGATIVE, OPEN_PROBABILITY, POSITIVE, PROBABILITY, Real, at_least
 
@@ -65,6 +65,20 @@ class Event:
     def to_json(self) -> dict[str, Any]:
         """Return a complete description; `from_json` is its exact inverse."""
         return dict(_registry.to_json(self))
+
+    def to_dp_event(self) -> Any:
+        """Return the `DpEvent` of dp-accounting that says the same; Unsupported if there is none."""
+        from . import dp_events
+
+        return dp_events.write(self)
+
+    @staticmethod
+    def from_dp_event(event: Any, *, neighbors: Neighbors = ADD_REMOVE) -> Event:
+        """Return the event that says what a `DpEvent` of dp-accounting says. There the accountant knows the
+        neighbor relation, here the event does."""
+        from . import dp_events
+
+        return dp_events.read(event, as_neighbors(neighbors))
 
 
 def from_json(data: dict[str, Any]) -> Event:
