@@ -60,7 +60,7 @@ C = TypeVar("C")
 def fail(name: str, value: object, wanted: str) -> InvalidInput:
     """Return the error for a bad argument, in the template of all messages; `wanted` completes "must be". It
     is returned, not raised, so that `raise` stays visible at the call."""
-    return InvalidInput(f"{name} must be {wanted}, got {_shown(value)}.", option=name)
+    return InvalidInput(f"{name} must be {wanted}, got {_shown(value)}.", option=name.partition("[")[0])
 
 
 # The largest number of characters of a bad argument that a message shows. A convention.
@@ -70,6 +70,9 @@ _SHOWN = 200
 def _shown(value: object) -> str:
     """Return the text of a bad argument for a message, truncated; its type where it has no text."""
     try:
+        if isinstance(value, Fraction) and value.denominator & (value.denominator - 1) == 0:
+            # a number that its declaration has made a fraction is shown as it was given
+            value = value.numerator if value.denominator == 1 else float(value)
         text = repr(value)
     except Exception:
         # an integer of more than 4,300 digits, or an object whose own code fails
@@ -457,6 +460,9 @@ def _check_of(annotation: Any, types: Mapping[Any, Check]) -> Check | None:
     """Return the check that an annotation declares; None if it declares none."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
+        if _Unknown in parts:
+            # imported for type checkers only: the limit would silently not be there
+            raise TypeError("a limit in an annotation is not imported when the program runs.")
         own = [_check_of(parts[0], {}), *(part for part in parts[1:] if isinstance(part, Limit))]
         return _all_of([check for check in own if check is not None])
     if origin is Literal:
