@@ -15,7 +15,7 @@ from scipy import stats
 from discreet._public import ADD_REMOVE, REPLACE
 from discreet.accounting import DiscreteLaplace, Event
 from discreet.mechanisms import AddNoise, Count, IntegerLaplace, Sensitivity
-from discreet.mechanisms.protocols import Release, release
+from discreet.mechanisms.protocols import Mechanism, Release, release
 from discreet.mechanisms.statistics import PowerSum
 
 from .audit import LEVEL, assert_private, audit, claim_of, epsilon_lower_bound
@@ -26,7 +26,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 @dataclass(frozen=True)
-class Lying:
+class Lying(Mechanism):
     """Runs `inside` and claims `event` for it."""
 
     inside: Any

@@ -35,7 +35,7 @@ from discreet.mechanisms import (
     noisy_sum,
     part_public,
 )
-from discreet.mechanisms.protocols import release
+from discreet.mechanisms.protocols import Mechanism, release
 from discreet.mechanisms.votes import SanitizedFigure
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
@@ -132,7 +132,7 @@ def test_preview_touches_nothing_and_takes_the_tighter_budget(curator):
 
 
 def test_what_has_no_guarantee_is_refused(curator):
-    class Careless:
+    class Careless(Mechanism):
         public, event = PUBLIC, acc.NonPrivate()
 
         def __call__(self, source, /, *, entropy):
@@ -331,7 +331,7 @@ def test_an_anchor_kept_elsewhere_finds_a_restored_copy(curator, people):
     assert any("rolled back" in line for line in restored.verify(Anchor.parse(anchor)))
 
 
-class Own:
+class Own(Mechanism):
     """The steward's own mechanism, as wrong as it likes to be."""
 
     public, event = PUBLIC, acc.PureDP(epsilon=0.1)

@@ -16,7 +16,7 @@ from discreet.adaptive import Thresholdout
 from discreet.curator import Budget, Curator, Policy
 from discreet.curator.live_mechanisms import Feed
 from discreet.mechanisms import AboveThreshold, Component, Histogram, SparseVector
-from discreet.mechanisms.protocols import as_of, release
+from discreet.mechanisms.protocols import Interactive, as_of, release
 from discreet.sampling import discrete_laplace
 from discreet.tables import Memory
 
@@ -102,7 +102,7 @@ def test_a_holdout_may_go_on_and_says_what_it_no_longer_promises():
 
 
 @dataclass(frozen=True)
-class Still:
+class Still(Interactive):
     """A live mechanism that belongs to one version."""
 
     public: Any
@@ -116,7 +116,7 @@ class Still:
 
 
 @dataclass(frozen=True)
-class Running:
+class Running(Interactive):
     """A running count: each batch gets noise of its own, and each unit is in one batch."""
 
     public: Any

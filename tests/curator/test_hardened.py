@@ -18,7 +18,6 @@ import discreet as dp
 from discreet import Bounds, Categories, Halted, InvalidInput, Public
 from discreet._errors import LedgerError, ReleaseFailed
 from discreet.curator import Budget, Curator, Key, Ledger, Policy, books
-from discreet.curator.live_mechanisms import FAILURES
 from discreet.mechanisms import (
     AddNoise,
     CellCounts,
@@ -30,6 +29,7 @@ from discreet.mechanisms import (
     Trusted,
     noisy_count,
 )
+from discreet.mechanisms.protocols import FAILURES
 from discreet.tables import Memory
 from discreet.tables.source import TimeLimit
 

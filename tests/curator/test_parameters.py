@@ -22,7 +22,7 @@ from discreet.curator.identities import parameters_of
 from discreet.curator.live_mechanisms import InteractiveHandle
 from discreet.mechanisms import Sensitivity, noisy_count
 from discreet.mechanisms.matrix.triangular import BinaryTree
-from discreet.mechanisms.protocols import release
+from discreet.mechanisms.protocols import Interactive, Stepped, release
 from discreet.streaming.continual import ContinualCounter
 from discreet.tables import Memory
 
@@ -191,7 +191,7 @@ def test_a_stream_does_not_go_on_with_a_larger_sensitivity(curator, statistic):
         opened(curator, "3").resume(counter(1000), live.number)
 
 
-class Own:
+class Own(Interactive):
     """An interactive mechanism of the steward's own."""
 
     event = PureDP(epsilon=1)
@@ -218,7 +218,7 @@ class Stopped(BaseException):
     """The process ends."""
 
 
-class InSteps:
+class InSteps(Stepped):
     """A run of the steward's own, in two steps."""
 
     public, event, length, period, progress, steps_taken = PUBLIC, PureDP(epsilon=1), 2, 1, None, 0

@@ -25,7 +25,7 @@ def test_an_interactive_mechanism_has_no_steps():
     assert not isinstance(SparseVector(public=PUBLIC, threshold=1, epsilon=1), Stepped)
 
 
-class InSteps:
+class InSteps(Stepped):
     """Two steps, and a release that fails where `broken`."""
 
     public, event, length, period = PUBLIC, PureDP(epsilon=0.25), 2, 1

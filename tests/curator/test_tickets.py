@@ -19,7 +19,7 @@ from discreet.accounting import PureDP
 from discreet.curator import Budget, Curator, Policy, tickets, values
 from discreet.curator.live_mechanisms import InteractiveHandle
 from discreet.mechanisms import noisy_count
-from discreet.mechanisms.protocols import release
+from discreet.mechanisms.protocols import Interactive, release
 from discreet.tables import Memory
 
 PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
@@ -30,7 +30,7 @@ def people():
 
 
 @dataclass(frozen=True)
-class Slow:
+class Slow(Interactive):
     """Answers each question with its own number and noise, after it waited at a gate: a file that must be
     there, named by the question."""
 

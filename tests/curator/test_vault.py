@@ -18,7 +18,7 @@ from discreet.curator.ledger import Writer
 from discreet.curator.postgres_store import PostgresStore
 from discreet.curator.vault import DatabaseBlobs
 from discreet.mechanisms import noisy_count
-from discreet.mechanisms.protocols import release
+from discreet.mechanisms.protocols import Interactive, release
 from discreet.tables import Memory
 
 PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
@@ -244,7 +244,7 @@ def test_versions_out_of_order_are_found(curator):
 
 
 @dataclass(frozen=True)
-class Keeper:
+class Keeper(Interactive):
     """Keeps what it was asked in a blob, and tells how much that is."""
 
     public: Any

@@ -49,7 +49,7 @@ from discreet.mechanisms import (
     part_public,
 )
 from discreet.mechanisms.algebra import SourcePart, split
-from discreet.mechanisms.protocols import rehearse
+from discreet.mechanisms.protocols import Mechanism, rehearse
 from discreet.query import Query
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
@@ -430,7 +430,7 @@ def test_an_error_that_only_a_release_knows_is_said_to_be_so() -> None:
 
 
 def test_a_part_that_is_no_dataclass_is_rehearsed_too() -> None:
-    class Refusing:
+    class Refusing(Mechanism):
         public, event = facts(), PureDP(epsilon=1)
 
         def __call__(self, source: Any, /, *, entropy: Any) -> Any:

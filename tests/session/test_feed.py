@@ -11,7 +11,7 @@ from discreet.accounting import PureDP
 from discreet.adaptive import Check, ShakyLadder, Thresholdout
 from discreet.leaderboard import Leaderboard
 from discreet.mechanisms import CountsBelow, SparseVector
-from discreet.mechanisms.protocols import release
+from discreet.mechanisms.protocols import Interactive, release
 from discreet.sampling import discrete_laplace
 
 SCHEMA = {"ward": dp.Categories(["A", "B"]), "age": dp.Bounds(0, 100)}
@@ -41,7 +41,7 @@ def opened(tmp_path):
 
 
 @dataclass(frozen=True)
-class Running:
+class Running(Interactive):
     """A running count of batches, each with noise of its own."""
 
     public: Any

@@ -409,12 +409,12 @@ def test_failures_have_a_public_end_that_does_not_grow_with_every_tick(
 ) -> None:
     fail_on_crowds(monkeypatch)
     for horizon, most in ((9, 10), (365, 13), (100_000, 100), (None, 100)):
-        assert counter(PUBLIC, Count(), epsilon=1, horizon=horizon, strategy="tree").failures == most
+        assert counter(PUBLIC, Count(), epsilon=1, horizon=horizon, strategy="tree").failure_limit == most
     visits = session(tmp_path, unit="who")
     text = "SELECT COUNT(*) AS n FROM visits"
     stream = visits.stream(text, epsilon=1, horizon=9, rows=1, participations=1)
     crowd = {"age": [3] * 40, "who": list(range(40))}
-    for _ in range(stream.counter.failures):
+    for _ in range(stream.counter.failure_limit):
         with pytest.raises(ReleaseFailed):
             stream.feed(crowd)
     with pytest.raises(Halted, match="10 questions"):

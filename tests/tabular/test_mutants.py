@@ -10,7 +10,7 @@ import pytest
 
 from discreet import tabular
 from discreet.accounting import Event
-from discreet.mechanisms.protocols import Release, release
+from discreet.mechanisms.protocols import Mechanism, Release, release
 
 from ..contracts.audit import assert_private
 from ..contracts.cases_tabular import ADDED, CASES, DESIGN
@@ -19,7 +19,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 @dataclass(frozen=True)
-class Lying:
+class Lying(Mechanism):
     """Runs `inside` and claims `event` for it."""
 
     inside: Any

@@ -50,10 +50,8 @@ class RequestedPrice(NamedTuple):
 
 
 def requested_price_of(mechanism: Any) -> RequestedPrice | None:
-    """Return the (epsilon, delta) that a mechanism was requested with: its attribute `asked`, if it has
-    one."""
-    requested_price = getattr(mechanism, "asked", None)
-    return None if requested_price is None else RequestedPrice(*requested_price)
+    """Return the (epsilon, delta) that a mechanism was requested with: what it says in `asked`."""
+    return None if mechanism.asked is None else RequestedPrice(*mechanism.asked)
 
 
 def choose(

@@ -45,7 +45,15 @@ from .._registry import described
 from .._require import Real
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import arrow_columns
-from ..mechanisms.protocols import Integers, Release, Sensitivity, check_source, release, require_columns
+from ..mechanisms.protocols import (
+    Integers,
+    Interactive,
+    Release,
+    Sensitivity,
+    check_source,
+    release,
+    require_columns,
+)
 from ..mechanisms.selection import PermuteAndFlip, ReportNoisyMax, Select, moves_one_way
 from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
@@ -523,7 +531,7 @@ class Alarm:
 
 @described("adaptive.ChangeWatch")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeWatch:
+class ChangeWatch(Interactive):
     """Watches a series for a change: a question is a time `now`, and the answer says whether the last
     `window` times up to it raise the alarm. It halts for good at the first alarm.
 

@@ -24,7 +24,7 @@ from .._registry import described
 from .._require import Real, plain
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import Statistic, arrow_columns, noise
-from ..mechanisms.protocols import Release, check_source, is_statistic, release
+from ..mechanisms.protocols import Interactive, Release, check_source, is_statistic, release
 from ..mechanisms.sparse_vector import CONSTANTS
 from ..mechanisms.statistics import length_of, row_contribution, step_of
 from ..sampling import Entropy
@@ -87,7 +87,7 @@ class HoldoutEstimate:
 
 @described("adaptive.Thresholdout")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thresholdout:
+class Thresholdout(Interactive):
     """Reuses a holdout of `public.size` rows (n): up to `budget` (B) findings of overfitting, and any number
     of agreements.
 

@@ -34,7 +34,7 @@ from .._registry import described
 from .._require import Real
 from ..accounting import Event, NoOp
 from ..mechanisms import RedrawnSparseVector, SparseVector, arrow_columns
-from ..mechanisms.protocols import Release, check_source, release, require_columns
+from ..mechanisms.protocols import Interactive, Release, check_source, release, require_columns
 from ..mechanisms.statistics import require_rows
 from ..sampling import Entropy
 from ..tables import Source
@@ -191,7 +191,7 @@ class Standing:
     within: float | None = None
 
 
-class _Board:
+class _Board(Interactive):
     """Base of the private boards. A submission is compared with a public bar: the fewest errors shown so far
     less the step. The state is that of `SparseVectorRounds` and "best", the fewest errors shown."""
 

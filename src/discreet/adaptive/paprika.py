@@ -44,7 +44,7 @@ from .._registry import described
 from .._require import Real
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import SparseVector, arrow_columns, noise, sparse_vector
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.protocols import Interactive, Release, check_source, release
 from ..mechanisms.sparse_vector import check_positives, moves_up, number
 from ..mechanisms.stability import check_budget
 from ..sampling import Entropy
@@ -74,7 +74,7 @@ class Decision:
 
 @described("adaptive.Paprika")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paprika:
+class Paprika(Interactive):
     """Tests hypotheses one after another; halts for good when `rejections` (c) of them are rejected.
 
     `sensitivity` is how far one person may move a statistic (1 for counts); `eta` is how far one person may

@@ -31,7 +31,7 @@ from .._registry import described
 from .._require import Real
 from ..accounting import Event, compose
 from ..mechanisms.noise import IntegerLaplace
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..mechanisms.selection import TopK
 from ..mechanisms.sparse_vector import number, zcdp_epsilon
 from ..mechanisms.stability import check_budget
@@ -60,7 +60,7 @@ class Discoveries:
 
 @described("adaptive.PrivateBenjaminiHochberg")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivateBenjaminiHochberg:
+class PrivateBenjaminiHochberg(Mechanism):
     """Rejects some of `hypotheses`, at most `candidates`, with a false discovery rate of at most `alpha`.
 
     With `strict` the step-up rule runs at the level a for which a (1 + ln(1/a)) = alpha, otherwise at alpha

@@ -26,7 +26,7 @@ from .._registry import described
 from .._require import Real
 from ..accounting import Event, NonPrivate
 from ..mechanisms import arrow_columns
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.protocols import Interactive, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .leaderboard import Integers, Standing, Submission, check_columns, losses
@@ -38,7 +38,7 @@ State = dict[str, Any]
 _UNLIMITED = 10**9
 
 
-class _Reference:
+class _Reference(Interactive):
     """Base of the three boards. No noise is drawn, and the state is not secret.
 
     The state holds "best", the smallest risk (share of wrong predictions) shown so far, None at first.

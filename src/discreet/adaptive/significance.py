@@ -56,7 +56,7 @@ from ..accounting import Event, compose
 from ..mechanisms import arrow_columns
 from ..mechanisms.arrow_columns import as_step
 from ..mechanisms.noise import IntegerLaplace, laplace_sum_error
-from ..mechanisms.protocols import Integers, Release, Sensitivity, check_source, release
+from ..mechanisms.protocols import Integers, Mechanism, Release, Sensitivity, check_source, release
 from ..mechanisms.statistics import Histogram, require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
@@ -278,7 +278,7 @@ class YesNo:
 
 @described("adaptive.ProportionTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProportionTest:
+class ProportionTest(Mechanism):
     """Tests the null hypothesis that each row is a success with probability `chance`, independently of the
     others. For the alternative "greater" the null is a probability of at most `chance`, for "less" of at
     least `chance`.
@@ -550,7 +550,7 @@ class _Measured(NamedTuple):
 
 @described("adaptive.TwoSampleMeanTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TwoSampleMeanTest:
+class TwoSampleMeanTest(Mechanism):
     """Tests whether `column` has the same mean in two `groups`, categories of column `group` (by default the
     two that are declared).
 
@@ -772,7 +772,7 @@ class CrossCounts:
         return total
 
 
-class _FromCounts:
+class _FromCounts(Mechanism):
     """Base of tests that release noisy counts of cells and compute everything else from them."""
 
     __slots__ = ()

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import _require
 from .._errors import DescriptionError, InvalidInput, LedgerError, ReleaseFailed
-from .._public import UNVERSIONED, Public
+from .._public import UNVERSIONED
 from ..accounting.caps import requested_price_of
 from ..mechanisms.protocols import Interactive, Mechanism, Release, SecretlyStepped, Stepped, as_of
 from . import books, identities, segments, values
@@ -21,10 +21,12 @@ from .accounts import periods_field
 from .budgeted import NOTES, BudgetedDataset, key_path
 from .identities import (
     as_started,
+    check_kind,
     check_mechanism,
     checked_release,
     description_of,
     error_of_value,
+    normal_form,
     parameters_of,
     question_key,
     question_of,
@@ -60,14 +62,14 @@ class Curator(BudgetedDataset):
         described = description_of(mechanism)
         identities.check(mechanism, described, text)
         # The `key` of a mechanism is the same for all ways to write one question; its description is not.
-        key = None if described is None else self._question(getattr(mechanism, "key", described))
+        key = None if described is None else self._question(normal_form(mechanism, described))
         requested_price = requested_price_of(mechanism)
         self._prepare(mechanism.event, analyst, requested_price)
         with self.ledger.writing() as writer:
             if self.withheld is not None and described is not None and not fresh:
                 # Refuses if the answer to the same question is still withheld (`budgeted`), whichever
                 # opening asked it.
-                wanted = question_key(getattr(mechanism, "key", described))
+                wanted = question_key(normal_form(mechanism, described))
                 self.withheld.check(writer, lambda charge: question_of(charge) == wanted)
             stored = None if key is None or fresh else writer.last("release", key)
             if stored is not None:
@@ -96,8 +98,8 @@ class Curator(BudgetedDataset):
         if described is None:
             # Raises, if at all, before the charge: the state is sealed with them.
             parameters_of(interactive)
-        # A mechanism with this attribute keeps blobs: refused before the charge if they cannot be stored.
-        if getattr(interactive, "blob_size", None) is not None:
+        # Blobs are refused before the charge if they cannot be stored.
+        if interactive.blob_size is not None:
             self.vault.blobs.check()
         self._prepare(interactive.event, analyst, requested_price)
         with self.ledger.writing() as writer:
@@ -165,8 +167,8 @@ class Curator(BudgetedDataset):
         version (see `Interactive`). If an `analyst` is given, it must be the one who paid, or the steward:
         answers that others paid for are not on the analyst's account.
         """
-        if isinstance(getattr(self.source, "public", None), Public):
-            interactive = as_of(interactive, self.source.public)
+        check_kind(interactive, Interactive, "it is asked with `ask`")
+        interactive = as_of(interactive, self.source.public)
         check_mechanism(interactive, self.source, Interactive, "it is asked with `ask`")
         _require.integer(number=number)
         charge = self.ledger.entry(number)
@@ -205,12 +207,9 @@ class Curator(BudgetedDataset):
                    question (`InteractiveHandle.answer`).
         Assumes:   versions have different names, and when one arrives does not depend on the data.
         """
-        if not hasattr(interactive, "feed"):
-            advice = (
-                "resume it over the new version"
-                if getattr(interactive, "any_version", False)
-                else "start a new one"
-            )
+        check_kind(interactive, Interactive, "it is asked with `ask`")
+        if interactive.feed is None:
+            advice = "resume it over the new version" if interactive.any_version else "start a new one"
             raise InvalidInput(f"{type(interactive).__name__} is not fed with batches or versions: {advice}.")
         return self.resume(interactive, number, analyst=analyst).feed(batch=batch)
 
@@ -233,7 +232,7 @@ class Curator(BudgetedDataset):
         described = description_of(mechanism)
         if described is None:
             return None
-        stored = self.ledger.last("release", self._question(getattr(mechanism, "key", described)))
+        stored = self.ledger.last("release", self._question(normal_form(mechanism, described)))
         if stored is None:
             return None
         if analyst in (STEWARD, stored.body["analyst"]):
@@ -268,8 +267,7 @@ class Curator(BudgetedDataset):
         value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
         # The value gets the text of this question: as it is stored, it quotes the question that was asked
         # first, which may be written in another way.
-        if hasattr(mechanism, "restated"):
-            value = mechanism.restated(value)
+        value = mechanism.restated(value)
         error = error_of_value(value, mechanism) if errors is None else values.recalled(errors)
         return Release(
             value=value, event=mechanism.event, error_in_scores=bool(stored.body.get("scored")), _error=error

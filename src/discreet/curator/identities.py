@@ -31,23 +31,43 @@ from .._errors import DescriptionError, DiscreetError, InvalidInput, NotPrivate
 from .._public import Public
 from .._require import plain
 from ..accounting import Event
-from ..mechanisms.protocols import AnySource, Mechanism, Release, as_of, check_source, rehearse
+from ..mechanisms.protocols import (
+    AnySource,
+    BaseMechanism,
+    Interactive,
+    Mechanism,
+    Release,
+    Stepped,
+    as_of,
+    check_source,
+    rehearse,
+)
 from .ledger import Entry, canonical
 
 
-def check_mechanism(mechanism: Any, source: AnySource, kind: Any, advice: str) -> None:
-    """Refuse an object that is no mechanism of this `kind` (a protocol), that was priced for other public
-    facts, or that fails its rehearsal. `advice` says how a mechanism of another kind is run."""
+def check_mechanism(mechanism: Any, source: AnySource, kind: type[BaseMechanism], advice: str) -> None:
+    """Refuse an object that is no mechanism of this `kind`, that was priced for other public facts, or that
+    fails its rehearsal."""
+    check_kind(mechanism, kind, advice)
+    check_source(mechanism.public, source, examples=True)
+    rehearse(mechanism, source)
+
+
+def check_kind(mechanism: Any, kind: type[BaseMechanism], advice: str) -> None:
+    """Refuse an object that is no mechanism of this `kind`: `advice` says how another kind is run."""
     price, facts = getattr(mechanism, "event", None), getattr(mechanism, "public", None)
     if isinstance(mechanism, type) or not isinstance(price, Event) or not isinstance(facts, Public):
         raise InvalidInput(
             f"{type(mechanism).__name__} is not a mechanism: it has no price (event) for public facts "
             "(public)."
         )
+    if not isinstance(mechanism, BaseMechanism):
+        raise InvalidInput(
+            f"{type(mechanism).__name__} is not a mechanism: derive its class from mechanisms.Mechanism, "
+            "Interactive or Stepped."
+        )
     if not isinstance(mechanism, kind):
         raise InvalidInput(f"{type(mechanism).__name__} is of another kind: {advice}.")
-    check_source(facts, source, examples=True)
-    rehearse(mechanism, source)
 
 
 def description_of(mechanism: Any) -> Any:
@@ -63,13 +83,16 @@ def description_of(mechanism: Any) -> Any:
         ) from None
 
 
-def question_key(described: Any) -> str:
-    """Return the key of a question, a hash: two questions are the same if their keys are equal.
+def normal_form(mechanism: BaseMechanism, described: Any) -> Any:
+    """Return what two ways to write one question have in common: the mechanism's `key`, if it has one; else
+    its complete description, `described`."""
+    return described if mechanism.key is None else mechanism.key
 
-    `described` is the mechanism's `key`, its own normal form of the question, if it has one; else its
-    complete description.
-    """
-    return hashlib.sha256(canonical(described).encode()).hexdigest()
+
+def question_key(form: Any) -> str:
+    """Return the key of a question, a hash of its normal form: two questions are the same if their keys are
+    equal."""
+    return hashlib.sha256(canonical(form).encode()).hexdigest()
 
 
 def question_of(charge: Entry) -> str | None:
@@ -77,16 +100,16 @@ def question_of(charge: Entry) -> str | None:
     described = charge.body.get("mechanism")
     if described is None:
         return None
-    return question_key(getattr(_registry.from_json(described), "key", described))
+    return question_key(normal_form(_registry.from_json(described), described))
 
 
-def as_started(mechanism: Any, charge: Entry) -> Any:
+def as_started(mechanism: Interactive, charge: Entry) -> Any:
     """Return the mechanism with the public facts that it was charged for: those of the version of the table
     on which it was started."""
     described = charge.body.get("mechanism")
     if described is None:
         return mechanism
-    return as_of(mechanism, getattr(_registry.from_json(described), "public", mechanism.public))
+    return as_of(mechanism, _registry.from_json(described).public)
 
 
 def checked_release(output: Any) -> Release:
@@ -99,12 +122,14 @@ def checked_release(output: Any) -> Release:
     return output
 
 
-def error_of_value(value: Any, mechanism: Mechanism) -> Any:
+def error_of_value(value: Any, mechanism: BaseMechanism) -> Any:
     """Return the error bound, a function of the confidence, that the released value has as its attribute
     `error`; else the mechanism's, which is known before it runs; else None."""
-    return getattr(value, "error", None) or getattr(mechanism, "error", None)
+    return getattr(value, "error", None) or mechanism.error
 
 
+# What these say by default is no parameter.
+_BASES = (BaseMechanism, Mechanism, Interactive, Stepped)
 # Objects inside more objects than this are compared by their classes alone; far more than parameters have.
 _DEEPEST = 32
 
@@ -118,7 +143,7 @@ def identity_of(mechanism: Any, *, trusted: bool = False) -> str | None:
     `identity` and parameters must be.
     """
     facts = description_of(mechanism)
-    facts = getattr(mechanism, "identity", None) if facts is None else facts
+    facts = mechanism.identity if facts is None else facts
     if facts is None:
         return _digest(parameters_of(mechanism)) if trusted else None
     return _digest([type(mechanism).__name__, facts])
@@ -176,7 +201,8 @@ def _parts(thing: Any, public: Public | None) -> dict[str, Any]:
             parts["state"] = thing.__reduce_ex__(2)[1:]
     if public is None or type(thing).__module__.startswith("discreet."):
         return parts
-    for name in {name for cls in type(thing).__mro__[:-1] for name in vars(cls)} - names.keys():
+    own = [cls for cls in type(thing).__mro__[:-1] if cls not in _BASES]
+    for name in {name for cls in own for name in vars(cls)} - names.keys():
         if not name.startswith("_") and not inspect.isroutine(inspect.getattr_static(thing, name)):
             with suppress(Exception):
                 parts[name] = getattr(thing, name)

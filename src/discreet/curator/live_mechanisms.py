@@ -31,11 +31,6 @@ from .ledger import Entry, Ledger, LedgerReader, Writer, canonical, computing
 from .tickets import STATE, Asker, Turn
 from .vault import Drawer, Staged, Vault
 
-# The number of failed questions after which a live mechanism halts. A question counts if it failed after data
-# was read, or may have been (its asker is gone). Whether a question fails is not covered by the price, so
-# that failures need a public limit. Ten is chosen by hand. A mechanism that is fed for years may set its own
-# limit in an attribute `failures`.
-FAILURES = 10
 # Stands in the ledger for a question that is Python code of the steward, and so has no description; never
 # changes.
 TRUSTED = "trusted code"
@@ -110,9 +105,9 @@ class InteractiveHandle(_require.NearestNames):
 
         A question that is refused before any data would be read changes nothing either. A question that fails
         afterwards, or is interrupted, is entered in the ledger and counts as asked, because its failure may
-        depend on the data; after `FAILURES` such questions (or as many as the mechanism's own attribute
-        `failures` says) the mechanism halts for good. If the asker gives up while the question waits for its
-        turn, the question stays asked: the next asker answers it first.
+        depend on the data; after as many such questions as the mechanism's
+        `failure_limit` it halts for good. If the asker gives up while the question waits for its turn, the
+        question stays asked: the next asker answers it first.
 
         Guarantee: the answers shown are those of one run of the mechanism on the questions in the order of
                    their tickets, whatever processes die and however long each question takes.
@@ -151,7 +146,7 @@ class InteractiveHandle(_require.NearestNames):
         Returns the release, or None if the mechanism releases nothing when it is fed. Failures and crashes
         are treated as in `answer`.
         """
-        if getattr(self.mechanism, "batches_only", False) and not batch:
+        if self.mechanism.batches_only and not batch:
             raise InvalidInput(
                 "this stream counts rows, has no clock and no column of units: a version of the table is no "
                 "batch, each of its rows would count again. The rows of a tick come by stream.feed(rows); or "
@@ -309,7 +304,7 @@ class InteractiveHandle(_require.NearestNames):
     def _check(self, now: Turn, question: Any) -> None:
         """Refuse a question that must be refused whatever the data are: because of its form, or of earlier
         answers. No data is read."""
-        limit = getattr(self.mechanism, "failures", FAILURES)
+        limit = self.mechanism.failure_limit
         if now.failures >= limit:
             raise Halted(
                 f"{limit} questions to this mechanism failed after data was read, or may have been read, so "
@@ -393,7 +388,7 @@ class InteractiveHandle(_require.NearestNames):
 
     def _drawer(self) -> Drawer | None:
         """Return the drawer in which the mechanism keeps its blobs; None for a mechanism without blobs."""
-        size = getattr(self.mechanism, "blob_size", None)
+        size = self.mechanism.blob_size
         return None if size is None else Drawer(Vault(self.ledger), self.number, size or None)
 
     def _commit(

@@ -62,7 +62,16 @@ from ..tables import Source
 from . import arrow_columns, noise, noise_scales
 from .arrow_columns import as_step, integers, require_public
 from .noise import IntegerGaussian, IntegerLaplace, Noise, sqrt_down, sqrt_up
-from .protocols import Integers, Release, Sensitivity, Statistic, check_source, is_statistic, release
+from .protocols import (
+    Integers,
+    Mechanism,
+    Release,
+    Sensitivity,
+    Statistic,
+    check_source,
+    is_statistic,
+    release,
+)
 from .statistics import Count, Histogram, Sum, contributions, length_of, step_of
 
 
@@ -348,7 +357,7 @@ def nearest_float(x: Fraction) -> float:
 
 @described("mechanisms.AddNoise")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddNoise:
+class AddNoise(Mechanism):
     """Adds noise to the statistic of the source, in the statistic's own unit.
 
     Guarantee: the noise's event, under the relation of `public`.
@@ -473,7 +482,7 @@ def noisy_histogram(
 
 @described("mechanisms.InputPerturbation")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InputPerturbation:
+class InputPerturbation(Mechanism):
     """Adds discrete Laplace noise to each row's value, in whole steps, and releases their sum (or mean):
     input perturbation.
 

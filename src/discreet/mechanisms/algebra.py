@@ -36,7 +36,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .arrow_columns import as_step, nearest
-from .protocols import Mechanism, Release, check_source, error_of, has_error_in_scores, release
+from .protocols import Mechanism, Release, check_source, error_of, release
 from .statistics import require_rows
 
 
@@ -177,7 +177,7 @@ class Truncate(PostFunction):
 
 @described("mechanisms.PostProcessed")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PostProcessed:
+class PostProcessed(Mechanism):
     """Passes a mechanism's released value through `function` before anybody sees it.
 
     Guarantee: the mechanism's own event.
@@ -212,7 +212,7 @@ class PostProcessed:
 
     @property
     def error_in_scores(self) -> bool:
-        return has_error_in_scores(self.mechanism)
+        return self.mechanism.error_in_scores
 
     def _widen_error(self, mechanism_error: Callable[[], Any], error_in_scores: bool) -> Any:
         """Return `mechanism_error()` plus the error that the function adds; refuse where that is not
@@ -265,7 +265,7 @@ def _multiple(count: int, step: Real) -> Any:
 
 @described("mechanisms.Sequential")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sequential:
+class Sequential(Mechanism):
     """Runs several mechanisms on the same table: sequential composition. The value is the tuple of their
     values.
 
@@ -312,7 +312,7 @@ class Sequential:
 
 @described("mechanisms.GroupPrivate")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPrivate:
+class GroupPrivate(Mechanism):
     """Prices a release for `size` units that change together: a household, or a person with up to `size`
     rows.
 
@@ -343,7 +343,7 @@ class GroupPrivate:
 
     @property
     def error_in_scores(self) -> bool:
-        return has_error_in_scores(self.mechanism)
+        return self.mechanism.error_in_scores
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         # A source of examples is let through: the mechanism refuses it itself if it reads columns.
@@ -360,7 +360,7 @@ class GroupPrivate:
 
 @described("mechanisms.Parallel")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parallel:
+class Parallel(Mechanism):
     """Runs one mechanism for each of some categories of `column`, each on the rows of its category only.
 
     `parts` pairs a declared category with a mechanism built for `part_public(public, column, category)`.

@@ -22,7 +22,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .noise import IntegerLaplace
-from .protocols import Release, check_source, release, require_numbers
+from .protocols import Mechanism, Release, check_source, release, require_numbers
 from .statistics import require_rows
 
 # The most doublings of `smallest`: floats have about as many powers of two on either side of 1.
@@ -31,7 +31,7 @@ _MAX_LEVELS = 1000
 
 @described("mechanisms.HistogramBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistogramBounds:
+class HistogramBounds(Mechanism):
     """Releases the hull of those ranges whose noisy number of rows reaches a threshold.
 
     Guarantee: one discrete Laplace histogram of price epsilon. With probability `confidence` every end of the

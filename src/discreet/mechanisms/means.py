@@ -31,7 +31,7 @@ from .algebra import split
 from .arrow_columns import as_step
 from .bounds import HistogramBounds
 from .noise import IntegerLaplace
-from .protocols import Release, check_source, release
+from .protocols import Mechanism, Release, check_source, release
 from .statistics import require_rows, row_contribution
 
 # the largest float
@@ -172,7 +172,7 @@ def _cells(values: Any, scale: Scale) -> Any:
 
 @described("mechanisms.Mean")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean:
+class Mean(Mechanism):
     """Releases the mean of a bounded column, of values clipped and rounded to `step`.
 
     `shares` splits epsilon between count and sum; the default was not tuned. Where the count is public, the
@@ -205,7 +205,7 @@ class Mean:
 
 @described("mechanisms.Variance")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variance:
+class Variance(Mechanism):
     """Releases the variance (mean squared distance from the mean) of a bounded column.
 
     `shares` splits epsilon between count, sum and squares; the default was not tuned. Where the count is
@@ -245,7 +245,7 @@ def _run(mechanism: Mean | Variance, spans: Spans, source: Source, entropy: Entr
 
 @described("mechanisms.MeanWithFoundBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeanWithFoundBounds:
+class MeanWithFoundBounds(Mechanism):
     """Releases the mean of a column whose bounds nobody declared: `finder` finds them at its own price, and
     `epsilon` more pays for the mean inside them.
 

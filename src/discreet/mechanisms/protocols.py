@@ -1,20 +1,21 @@
-"""The protocols that all mechanisms follow: a mechanism is a callable with a price, its accounting `event`.
+"""The base classes of all mechanisms: a mechanism is a callable with a price, its accounting `event`.
 
 A `Statistic` is an exact integer-valued function of the data, to which noise is added or by which a selector
 chooses. A `Mechanism` knows its price before any data is read, and gives a `Release`. An `Interactive` pays
 its whole price at the start and answers until it halts. A `Stepped` pays its whole price at the start as
-well, and runs in steps that can be interrupted. Any of them, and any part of one, may have a method
-`rehearse(source)`, which tries, on made-up data, everything that could fail for reasons other than the data;
-the curator calls it before the charge. They read columns of a `tables.Source`; those that train on tensors
-read an `ExampleSource`.
+well, and runs in steps that can be interrupted. `BaseMechanism` has a default for all that the curator reads
+besides. Any part of a mechanism may have a method `rehearse(source)`, too, which tries, on made-up data,
+everything that could fail for reasons other than the data; the curator calls it before the charge. Mechanisms
+read columns of a `tables.Source`; those that train on tensors read an `ExampleSource`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from numbers import Real
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,10 @@ from ..tables import Source
 
 # int64, or Python ints in an object array where 64 bits would not hold them
 Integers = NDArray[Any]
+
+# The number of failed questions after which an interactive mechanism halts, if it says nothing else; chosen
+# by hand. One that is fed for years may set its own.
+FAILURES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,21 +111,73 @@ def is_statistic(candidate: Any) -> bool:
     return isinstance(candidate, Statistic) and callable(candidate.sensitivity)
 
 
-@runtime_checkable
-class Mechanism(Protocol):
+class BaseMechanism:
+    """Base of all mechanisms: what each must say, and a default for all else that the curator reads.
+
+    A mechanism is a frozen dataclass. It has `public`, the public facts that it is priced for, and `event`,
+    its price; both may be fields or properties. Any default below is replaced by a method, a property or a
+    class attribute of that name.
+    """
+
+    __slots__ = ()
+
+    # Not abstract properties, because a field of a subclass would take them for its default.
+    if TYPE_CHECKING:
+
+        @property
+        def public(self) -> Public: ...
+
+        @property
+        def event(self) -> Event: ...
+
+    @property
+    def asked(self) -> Any:
+        """The (epsilon, delta) that it was requested with, a hint for the filter; None if there is none."""
+        return None
+
+    @property
+    def error(self) -> Callable[..., Any] | None:
+        """The method `error(confidence)`, a bound on the error that is known before a run; None if there is
+        none."""
+        return None
+
+    @property
+    def error_in_scores(self) -> bool:
+        """Whether the error is in scores, ranks or people, not in the unit of the released value."""
+        return False
+
+    @property
+    def identity(self) -> Any:
+        """What tells a run of trusted code from others, as JSON, where there is no description; or None."""
+        return None
+
+    @property
+    def key(self) -> Any:
+        """A normal form, as JSON, that is the same for all ways to write one question; None if that is the
+        description."""
+        return None
+
+    @property
+    def rehearse(self) -> Callable[..., Any] | None:
+        """The method `rehearse(source)`, which tries, before the charge, all that can fail for reasons other
+        than the data; None if each part is to be rehearsed instead."""
+        return None
+
+
+class Mechanism(BaseMechanism, ABC):
     """Runs once on a source, for a price known beforehand."""
 
-    @property
-    def public(self) -> Public: ...
+    __slots__ = ()
 
-    @property
-    def event(self) -> Event: ...
+    def restated(self, value: Any) -> Any:
+        """Return a stored value with the text of this question, where it quotes the one asked first."""
+        return value
 
+    @abstractmethod
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release: ...
 
 
-@runtime_checkable
-class Interactive(Protocol):
+class Interactive(BaseMechanism, ABC):
     """Answers questions until it halts; the whole price is paid at the start.
 
     The state is secret (a noisy threshold!) and JSON-able: the curator stores it encrypted, together with the
@@ -128,11 +185,10 @@ class Interactive(Protocol):
     the state: only because of the question, of what earlier answers show, or of what is counted. Where
     questions are counted, the state counts them under "asked", and the curator adds those that fail.
 
-    A mechanism with more to store than fits into a state (trained teachers, noise) has an attribute
-    `blob_size`, the public number of bytes to which each of its blobs is padded; or 0 if they grow with the
-    data: each is then padded to a power of two, which only the steward's disk shows. Its `start`, `answer`
-    and `feed` get a keyword `drawer`, with `put(name, bytes)` and `get(name)`. All that is put is committed
-    together with the state and the answer, or not at all. The number of blobs and their names are public.
+    A mechanism with more to store than fits into a state (trained teachers, noise) says its `blob_size`. Its
+    `start`, `answer` and `feed` then get a keyword `drawer`, with `put(name, bytes)` and `get(name)`. All
+    that is put is committed together with the state and the answer, or not at all. The number of blobs and
+    their names are public.
 
     It belongs to one version of a table, unless it says otherwise, in one of two ways. With `any_version =
     True`, each question may be asked of another version. With a method `feed(state, batch, *, entropy) ->
@@ -142,14 +198,39 @@ class Interactive(Protocol):
     docstring says why it does.
     """
 
-    @property
-    def public(self) -> Public: ...
+    __slots__ = ()
 
     @property
-    def event(self) -> Event: ...
+    def blob_size(self) -> int | None:
+        """The public number of bytes to which each blob is padded; 0 if blobs grow with the data (each is
+        then padded to a power of two, which only the steward's disk shows); None if there are no blobs."""
+        return None
 
+    @property
+    def any_version(self) -> bool:
+        """Whether each question may be asked of another version of the table."""
+        return False
+
+    @property
+    def feed(self) -> Callable[..., Any] | None:
+        """The method that is given each version of the table, or batch of new rows; None if it is not fed."""
+        return None
+
+    @property
+    def batches_only(self) -> bool:
+        """Whether it is fed new rows alone, because it could not tell them from old ones in a version."""
+        return False
+
+    @property
+    def failure_limit(self) -> int:
+        """How many questions may fail after data was read before the curator halts it: a public limit,
+        because the price does not cover whether a question fails."""
+        return FAILURES
+
+    @abstractmethod
     def start(self, source: Source, *, entropy: Entropy) -> Any: ...
 
+    @abstractmethod
     def answer(
         self, state: Any, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[Any, Release]: ...
@@ -193,25 +274,32 @@ class Run(Protocol):
     def release(self) -> Release: ...
 
 
-@runtime_checkable
-class Stepped(Protocol):
+class Stepped(Mechanism):
     """Runs in `length` steps, and can be interrupted after every `period` of them: a run that is restored
     there from what `Run.dump` returned, with fresh randomness, has the distribution of one that went on."""
 
-    @property
-    def public(self) -> Public: ...
+    __slots__ = ()
 
-    @property
-    def event(self) -> Event: ...
+    if TYPE_CHECKING:
 
-    @property
-    def length(self) -> int: ...
+        @property
+        def length(self) -> int: ...
 
-    @property
-    def period(self) -> int: ...
+        @property
+        def period(self) -> int: ...
 
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        """Run all steps."""
+        run = self.start(source, entropy=entropy)
+        with run:
+            while run.steps_taken < self.length:
+                run.step()
+        return run.release()
+
+    @abstractmethod
     def start(self, source: Source, *, entropy: Entropy) -> Run: ...
 
+    @abstractmethod
     def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> Run: ...
 
 
@@ -295,20 +383,14 @@ def _is_numeric(value: Any) -> bool:
     return all(isinstance(entry, Real) for entry in array.flat)
 
 
-def error_of(mechanism: Mechanism, confidence: float) -> Any:
+def error_of(mechanism: BaseMechanism, confidence: float) -> Any:
     """Return the error bound that a mechanism gives before it is run; refused where it gives none."""
-    bound = getattr(mechanism, "error", None)
-    if bound is None:
+    if mechanism.error is None:
         raise InvalidInput(
             f"how far off {type(mechanism).__name__} may be is known only with its release: ask the "
             f"release for its error."
         )
-    return bound(confidence)
-
-
-def has_error_in_scores(mechanism: Mechanism) -> bool:
-    """Return whether the error of a mechanism is in scores, ranks or people, not in the unit of its value."""
-    return bool(getattr(mechanism, "error_in_scores", False))
+    return mechanism.error(confidence)
 
 
 @_require.check_options
@@ -398,10 +480,9 @@ def as_of(mechanism: Any, public: Public) -> Any:
     one (`Interactive`); otherwise the mechanism unchanged. It is unchanged, too, where more than the version
     differs (or the size, for a mechanism that is fed: a batch has a size of its own): `check_source` then
     refuses the source."""
-    fed = hasattr(mechanism, "feed")
     # the public facts for which the mechanism was priced
-    priced = getattr(mechanism, "public", None)
-    if not (fed or getattr(mechanism, "any_version", False)) or not isinstance(priced, Public):
+    fed, priced = mechanism.feed is not None, mechanism.public
+    if not (fed or mechanism.any_version):
         return mechanism
     size = priced.size if fed else public.size
     if replace(public, version=priced.version, size=size) != priced:

@@ -30,7 +30,7 @@ from ..tables import Source
 from . import arrow_columns
 from .algebra import split as split_confidence
 from .arrow_columns import as_step
-from .protocols import Release, check_source, release
+from .protocols import Mechanism, Release, check_source, release
 from .selection import ExponentialMechanism
 from .statistics import require_rows
 
@@ -51,7 +51,7 @@ class _Runs(NamedTuple):
 
 @described("mechanisms.Quantile")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantile:
+class Quantile(Mechanism):
     """Chooses the grid point below which about a fraction `q` of the rows lie, by the exponential mechanism.
 
     A float `q` is read as it is written: 0.9 is 9/10.
@@ -121,7 +121,7 @@ def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantil
 
 @described("mechanisms.MinMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MinMax:
+class MinMax(Mechanism):
     """Releases where the data begins and ends, as `Bounds`: about `outside` rows lie below the lower end, and
     about as many above the upper one.
 
@@ -188,7 +188,7 @@ class MinMax:
 
 @described("mechanisms.ApproximateQuantiles")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApproximateQuantiles:
+class ApproximateQuantiles(Mechanism):
     """Chooses many quantiles by recursive splitting: the middle quantile first, then the quantiles on either
     side of it, each with the rows on that side.
 

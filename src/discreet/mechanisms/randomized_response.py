@@ -34,7 +34,7 @@ from ..accounting import RandomizedResponse as RandomizedResponseEvent
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, noise
-from .protocols import Release, check_source, release
+from .protocols import Mechanism, Release, check_source, release
 from .statistics import require_rows
 
 # numbers of categories, from 0
@@ -457,7 +457,7 @@ class Reports:
 
 @described("mechanisms.RandomizedResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomizedResponse:
+class RandomizedResponse(Mechanism):
     """Passes everyone's value of `column` through a randomized-response design; releases the counts of
     reports and unbiased estimates.
 

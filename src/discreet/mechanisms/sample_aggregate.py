@@ -34,7 +34,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .noise import draw, exp_bounds, laplace_quantile
-from .protocols import Release, check_source, release, require_columns
+from .protocols import Mechanism, Release, check_source, release, require_columns
 from .stability import SmoothNoise, check_budget, noisy_median, smooth_noise
 
 Ints = NDArray[np.int64]
@@ -172,7 +172,7 @@ def check_function(function: Any, columns: tuple[str, ...]) -> None:
 
 @described("mechanisms.SampleAndAggregate")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SampleAndAggregate:
+class SampleAndAggregate(Mechanism):
     """Releases a private mean or median of what `function` returns for each of `parts` disjoint random parts:
     sample and aggregate.
 
@@ -308,7 +308,7 @@ class SampleAndAggregate:
 
 @described("mechanisms.SubsampleAggregateStable")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubsampleAggregateStable:
+class SubsampleAggregateStable(Mechanism):
     """Releases the answer most subsamples agree on, exactly, if the majority is clear; else None: subsample
     and aggregate (M_samp).
 

@@ -39,7 +39,16 @@ from ..accounting import ExponentialMechanism as BoundedRange
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from .protocols import Integers, Release, Sensitivity, Statistic, check_source, is_statistic, release
+from .protocols import (
+    Integers,
+    Mechanism,
+    Release,
+    Sensitivity,
+    Statistic,
+    check_source,
+    is_statistic,
+    release,
+)
 from .statistics import CountsBelow, Histogram, Trusted, length_of, require_rows
 
 __all__ = [
@@ -423,7 +432,7 @@ class CellDistances(_Cells):
 
 @described("mechanisms.Select")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Select:
+class Select(Mechanism):
     """Chooses one of public `candidates` (or several) by the `scores` that a statistic gives them.
 
     `chooser` is the selector that picks: the exponential mechanism, permute-and-flip, report noisy max. (It

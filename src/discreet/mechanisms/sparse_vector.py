@@ -48,7 +48,16 @@ from ..tables import Source
 from . import arrow_columns, noise
 from .arrow_columns import require_public
 from .noise import draw
-from .protocols import Integers, Release, Sensitivity, Statistic, check_source, is_statistic, release
+from .protocols import (
+    Integers,
+    Interactive,
+    Release,
+    Sensitivity,
+    Statistic,
+    check_source,
+    is_statistic,
+    release,
+)
 from .stability import check_budget, check_stable, stated
 from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of, step_of
 
@@ -135,7 +144,7 @@ def moves_up(question: Any, public: Public) -> bool:
     )
 
 
-class Thresholds:
+class Thresholds(Interactive):
     """Provides what all sparse vectors have in common: checks of questions, the comparison, the state.
 
     The state is plain JSON and holds nothing but {"threshold": the noisy threshold (secret), "positives": the
@@ -379,7 +388,7 @@ class SparseVector(Thresholds):
 
 @described("mechanisms.AboveThreshold")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AboveThreshold:
+class AboveThreshold(Interactive):
     """Runs the textbook's AboveThreshold (AboveNoisyThreshold): halts at the first positive; noise of scale
     2D/epsilon on the threshold and 4D/epsilon on each value, D being the sensitivity.
 
@@ -703,7 +712,7 @@ class RedrawnSparseVector(Thresholds):
 
 @described("mechanisms.StableSparseVector")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StableSparseVector:
+class StableSparseVector(Interactive):
     """Releases exact values of stable functions, or None; halts at the `failures`-th None, or after
     `questions` questions.
 

@@ -36,7 +36,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .noise import draw, exp_bounds, laplace_quantile, log_above
-from .protocols import Release, check_source, release
+from .protocols import Mechanism, Release, check_source, release
 from .statistics import Histogram, require_rows
 
 # A smooth sensitivity below this many grid steps is raised to it, so that no scale is zero. The maximum of a
@@ -194,7 +194,7 @@ def in_unit(code: int, step: Fraction) -> int | float:
 
 @described("mechanisms.SmoothSensitivityMedian")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SmoothSensitivityMedian:
+class SmoothSensitivityMedian(Mechanism):
     """Releases the (lower) median of a bounded column on a grid of `step`, with noise scaled to its smooth
     sensitivity.
 
@@ -400,7 +400,7 @@ class TrustedStable:
 
 @described("mechanisms.DistanceToInstability")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DistanceToInstability:
+class DistanceToInstability(Mechanism):
     """Releases the exact value of a stable function if it is far enough from instability, else None (M_stab).
 
     Guarantee: (epsilon, delta)-DP.
@@ -461,7 +461,7 @@ class DistanceToInstability:
 
 @described("mechanisms.ProposeTestRelease")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProposeTestRelease:
+class ProposeTestRelease(Mechanism):
     """Releases a number with noise for a proposed bound on its local sensitivity, if the data pass a private
     test of that bound; else None (propose-test-release).
 

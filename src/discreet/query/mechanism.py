@@ -39,7 +39,7 @@ from .._public import Public
 from .._registry import described, to_json
 from .._require import Real
 from ..accounting import Event, NonPrivate, NoOp, pure
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from ..tables.engines.duckdb import engine_of
@@ -155,7 +155,7 @@ def _no_deadline() -> None:
 
 @described("query.Query")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class Query(Mechanism):
     """One SQL query at one price.
 
     `epsilon` with `delta`, or `rho`: the price of the complete answer. `rows`, `groups`: how many rows of one

@@ -48,7 +48,7 @@ from ..mechanisms.matrix.factorization import Factorization
 from ..mechanisms.matrix.integer import Grid, SparseCellCounts, on_grid
 from ..mechanisms.matrix.matrix_mechanism import noise_for, norms_for_price
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
-from ..mechanisms.protocols import Release, Sensitivity, check_source, release
+from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
 from ..sampling import Entropy
 from ..tables import Engine, Source
 from ..tables.dialect import Dialect
@@ -321,7 +321,7 @@ class WorkloadPreview:
 
 @described("query.WorkloadQuery")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadQuery:
+class WorkloadQuery(Mechanism):
     """Answers counting queries at one price: `epsilon` with `delta`, or `rho`.
 
     `rows`: how many rows of one unit count in all queries together, by default what is declared.

@@ -306,7 +306,7 @@ def require_estimator(candidate: Any) -> None:
             "tabular.PrivatePipeline(tabular.LogisticRegression(), epsilon=1), or the estimator alone, "
             "whose features are scaled by the declared bounds"
         )
-    elif hasattr(candidate, "length") and hasattr(candidate, "event"):
+    elif isinstance(candidate, Stepped):
         advice = "it is run by people.train(trainer)"
     elif module.startswith("sklearn"):
         advice = f"it is not private: see whether tabular.{name}(epsilon=1) exists"

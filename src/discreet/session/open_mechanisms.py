@@ -157,9 +157,8 @@ class OpenMechanisms(SessionBase):
         Assumes:   the times at which versions arrive do not depend on the data.
         """
         mechanism, number = self._mechanism_of(live, number)
-        # The mechanism only answers questions about the new table (`any_version`, see `Interactive`); it has
-        # no method `feed` that takes rows.
-        only_resumed = getattr(mechanism, "any_version", False) and not hasattr(mechanism, "feed")
+        # The mechanism only answers questions about the new table, and is given no rows.
+        only_resumed = mechanism.any_version and mechanism.feed is None
         if only_resumed and mechanism is not live and mechanism.public == self.public:
             raise InvalidInput(
                 f"this mechanism answers about version {self.public.version!r} of the table already. Open "
@@ -174,7 +173,7 @@ class OpenMechanisms(SessionBase):
             release,
         )
 
-    def _mechanism_of(self, live: Any, number: int | None) -> tuple[Any, int]:
+    def _mechanism_of(self, live: Any, number: int | None) -> tuple[Interactive, int]:
         """Return a mechanism and the number of its charge in this ledger: those of a handle, or the mechanism
         itself with the given number."""
         handle = live if isinstance(live, InteractiveHandle) else getattr(live, "live", None)

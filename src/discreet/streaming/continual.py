@@ -48,6 +48,7 @@ from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import (
     Integers,
+    Interactive,
     Release,
     Sensitivity,
     Statistic,
@@ -304,7 +305,7 @@ class Latest:
 
 @described("streaming.ContinualCounter")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContinualCounter:
+class ContinualCounter(Interactive):
     """Releases, after each batch, the sum of a statistic over all batches fed so far: continual counting.
 
     Each `feed` is one tick (also called a step), even with an empty batch. With a `clock`, a column whose
@@ -386,7 +387,7 @@ class ContinualCounter:
         return None if self.level == "event" else 0
 
     @property
-    def failures(self) -> int:
+    def failure_limit(self) -> int:
         """Return how many ticks may fail before the curator halts this counter for good: a public number.
 
         The price does not cover the information that a tick failed after its rows were read, so it must not

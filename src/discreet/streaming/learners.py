@@ -29,7 +29,7 @@ from .._public import Bounds, Public
 from .._registry import described
 from .._require import NON_NEGATIVE, Real, among
 from ..accounting import Event
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.protocols import Interactive, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .continual import Advance, ContinualCounter, Latest, counter
@@ -61,7 +61,7 @@ _SMALLEST = 1e-50
 
 @described("streaming.OnlineLearner")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnlineLearner:
+class OnlineLearner(Interactive):
     """Learns online and privately over a convex set: each round's gradient is taken at the newest decision w
     and added to a noisy sum, and the next decision is computed from that sum.
 
@@ -168,8 +168,8 @@ class OnlineLearner:
         return self.sums.blob_size
 
     @property
-    def failures(self) -> int:
-        return self.sums.failures
+    def failure_limit(self) -> int:
+        return self.sums.failure_limit
 
     def error(self, confidence: float = 0.95, step: int | None = None) -> float:
         """Return the half-width of the confidence interval of one entry of the noisy sum of gradients, at

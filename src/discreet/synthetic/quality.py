@@ -27,7 +27,7 @@ from .._require import Real
 from ..accounting import Event
 from ..mechanisms import IntegerLaplace, Sensitivity
 from ..mechanisms.arrow_columns import require_public
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from ..tables.cells import Coding
@@ -326,7 +326,7 @@ def _marginals(fitted: Fitted, codes: Sequence[Any]) -> tuple[MarginalShares, ..
 
 @described("synthetic.CopyDistance")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyDistance:
+class CopyDistance(Mechanism):
     """Measures how far a copy's tables by two columns are from those of the data: the mean over all pairs of
     half the l1 distance, as a share of the copy's noisy total.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -27,7 +27,7 @@ from ..accounting import Event, calibrate
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..mechanisms.arrow_columns import require_public
 from ..mechanisms.noise import failure_per_draw, gaussian_error, sqrt_down
-from ..mechanisms.protocols import Release, Sensitivity, check_source, release
+from ..mechanisms.protocols import Release, Sensitivity, Stepped, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .constraints import Constraint, refuse_contradictions
@@ -144,7 +144,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Synthesizer(ABC):
+class Synthesizer(Stepped):
     """Selects and measures tables of counts: the base of all methods. Runs at once (as a `Mechanism` of
     `mechanisms.protocols`), or in steps (`Stepped`).
 
@@ -177,7 +177,7 @@ class Synthesizer(ABC):
         object.__setattr__(self, "constraints", constraints)
         self._check_options()
 
-    def _check_options(self) -> None:  # noqa: B027
+    def _check_options(self) -> None:
         """Refuse bad values of the options that only this method has."""
 
     @classmethod
@@ -312,7 +312,7 @@ class Synthesizer(ABC):
         """Return a hash of the method and its options, all public."""
         return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
 
-    def forfeit(self, state: State, steps: int) -> None:  # noqa: B027
+    def forfeit(self, state: State, steps: int) -> None:
         """Count the next `steps` as run: they were begun before a crash, and what they released is lost.
 
         Where each step has a fixed price, which does not depend on the steps before it, nothing is to do.

@@ -13,7 +13,7 @@ constant of the loss and R the bound on the l2 norm of a row: G = L R.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from .. import _require
 from .._public import ADD_REMOVE, Public
 from ..accounting import Event
-from ..mechanisms.protocols import Release, Sensitivity, check_source, release
+from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .linear_model import LinearModel, columns_only, target_classes
@@ -154,7 +154,7 @@ class Facts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearERM(ABC):
+class LinearERM(Mechanism):
     """Shares fields, checks and the fit of one or several models among learners that minimize J.
 
     With more than two classes, and any loss but a softmax, one model is fitted for each class against the

@@ -15,7 +15,7 @@ Declared bounds that are close to the data cost nothing, and are better.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -32,7 +32,7 @@ from .._registry import described
 from ..accounting import Event, compose
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
-from ..mechanisms.protocols import Release, Sensitivity, check_source, release
+from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
 from ..mechanisms.quantiles import ApproximateQuantiles
 from ..sampling import Entropy
 from ..tables import Source
@@ -50,7 +50,7 @@ CELLS = 1 << 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableLearner(ABC):
+class TableLearner(Mechanism):
     """Shares fields, checks and the call among learners that release noisy sums and counts of rows.
 
     `rows`: the declared number of units, by default `public.size`.
@@ -210,7 +210,7 @@ _POINTS = 1 << 12
 
 @described("learning.QuantileBounds")
 @dataclass(frozen=True, kw_only=True)
-class QuantileBounds:
+class QuantileBounds(Mechanism):
     """Releases the quantiles of order `low` and `high` of each column, as its new bounds: triples of column,
     lower and upper bound.
 
@@ -294,7 +294,7 @@ class NarrowedSource:
 
 @described("learning.Piped")
 @dataclass(frozen=True, kw_only=True)
-class Piped:
+class Piped(Mechanism):
     """Runs steps that narrow bounds, one after the other, and then the learner with the bounds they released.
 
     `epsilon` and `delta` are the price that the caller declared; `event` is what is charged.

@@ -29,7 +29,7 @@ from .._require import Real
 from ..accounting import Event, compose
 from ..mechanisms import means as moments
 from ..mechanisms.noise import IntegerGaussian
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
@@ -113,7 +113,7 @@ def _floats(values: Any) -> Array:
 
 @described("learning.PrivateScaler")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivateScaler:
+class PrivateScaler(Mechanism):
     """Releases means and standard deviations of bounded columns with rho-zCDP in total.
 
     Each value is rounded to the nearest end of `cells` equal cells between its column's bounds (4096 by

@@ -22,7 +22,7 @@ from .._registry import described
 from ..accounting import Event
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
-from ..mechanisms.protocols import Release, Sensitivity, check_source, release
+from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .erm import check_price
@@ -124,7 +124,7 @@ class Moments:
 
 @described("learning.SecondMoments")
 @dataclass(frozen=True, kw_only=True)
-class SecondMoments:
+class SecondMoments(Mechanism):
     """Releases sum_i z_i z_i', upper triangle, on a grid with exact discrete noise: Laplace without a delta,
     Gaussian with one.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -25,7 +25,7 @@ from .._registry import described
 from ..accounting import ZCDP, Event, NegativeBinomialTrials, PoissonTrials, PureDP, RepeatAndSelect
 from ..accounting.pure import epsilon_of
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .erm import LinearERM
@@ -213,7 +213,7 @@ class TrialRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepeatedTrials(ABC):
+class RepeatedTrials(Mechanism):
     """Runs one mechanism a secret number of times, independently, and releases the run with the best noisy
     score: the base class of private searches (Liu & Talwar 2019; Papernot & Steinke 2022).
     """

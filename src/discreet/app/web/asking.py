@@ -17,7 +17,7 @@ from ..._public import Public
 from ...accounting.caps import requested_price_of
 from ...curator import STEWARD, values
 from ...curator.policy import check_epsilon
-from ...mechanisms.protocols import Interactive, Mechanism, Release
+from ...mechanisms.protocols import BaseMechanism, Interactive, Mechanism, Release
 from ...query.preview import Preview
 from ...session import Session
 from ...session.base import Watch
@@ -207,16 +207,16 @@ def release_json(release: Release) -> dict[str, Any]:
     }
 
 
-def mechanism_of(description: Any, public: Public, kinds: tuple[Any, ...]) -> Any:
-    """Return the mechanism that a JSON description describes; refuse it unless it follows one of the
-    protocols in `kinds` and was made for the public facts of this dataset."""
+def mechanism_of(description: Any, public: Public, kinds: tuple[type[BaseMechanism], ...]) -> Any:
+    """Return the mechanism that a JSON description describes; refuse it unless it is one of `kinds` and was
+    made for the public facts of this dataset."""
     mechanism = _registry.from_json(description)
-    if not any(isinstance(mechanism, kind) for kind in kinds) or not hasattr(mechanism, "event"):
+    if not isinstance(mechanism, kinds):
         raise InvalidInput(
             f"{type(mechanism).__name__} is not a mechanism that can be asked for here. Nothing was "
             f"charged or read."
         )
-    if getattr(mechanism, "public", None) != public:
+    if mechanism.public != public:
         raise InvalidInput(
             "the mechanism was described for other public facts than this dataset has now. Nothing was "
             "charged or read. Build it from the session's own `public`."

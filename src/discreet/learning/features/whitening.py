@@ -36,7 +36,7 @@ from ..._registry import described
 from ..._require import POSITIVE, Real, at_least
 from ...accounting import Event
 from ...mechanisms.noise import IntegerGaussian
-from ...mechanisms.protocols import AnySource, Release, Sensitivity, check_source, release
+from ...mechanisms.protocols import AnySource, Mechanism, Release, Sensitivity, check_source, release
 from ...mechanisms.statistics import require_rows
 from ...sampling import Entropy
 from ..training.data import examples_of
@@ -83,7 +83,7 @@ class PaidWhitening:
 
 @described("learning.PrivateWhitening")
 @dataclass(frozen=True, kw_only=True)
-class PrivateWhitening:
+class PrivateWhitening(Mechanism):
     """Releases the second moments of feature rows, scaled to a norm of at most 1, with exact discrete
     Gaussian noise, and returns the whitening that follows from them (`PaidWhitening`).
 

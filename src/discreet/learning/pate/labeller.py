@@ -21,7 +21,7 @@ from ..._public import Boolean, Categories, Public
 from ..._registry import described, named
 from ..._require import OPEN_PROBABILITY, at_least
 from ...accounting import Event, NoOp, compose
-from ...mechanisms.protocols import AnySource, Release, check_source, release
+from ...mechanisms.protocols import AnySource, Interactive, Release, check_source, release
 from ...mechanisms.votes import (
     Aggregator,
     SanitizedCost,
@@ -76,7 +76,7 @@ class CostQuestion:
 
 @_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivateTeachers:
+class PrivateTeachers(Interactive):
     """Trains teachers on disjoint parts of private examples, and answers with an aggregate of their votes
     (PATE).
 

@@ -72,7 +72,7 @@ def across_workers(trainer: Trainer, *, noise: str = SHARES, group: Any = None) 
 
 
 @dataclass(frozen=True)
-class _DistributedTrainer:
+class _DistributedTrainer(Mechanism):
     """Runs a trainer on all workers of a process group, each with its own examples."""
 
     trainer: Trainer

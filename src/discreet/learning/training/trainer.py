@@ -35,7 +35,7 @@ from ..._errors import Halted, InvalidInput, ReleaseFailed, Unsupported
 from ..._public import Public
 from ..._require import at_least
 from ...accounting import Event
-from ...mechanisms.protocols import AnySource, ExampleSource, Release, check_source, release
+from ...mechanisms.protocols import AnySource, ExampleSource, Release, Stepped, check_source, release
 from ...sampling import Entropy
 from ..clipping import attachment
 from ..clipping.batching import forked_generator
@@ -292,7 +292,7 @@ class Glimpse(Progress):
 
 @_require.checked
 @dataclass(frozen=True)
-class Trainer:
+class Trainer(Stepped):
     """Trains a copy of `model` with DP-SGD.
 
     The price is set by `epsilon` and `delta`, or by `noise_multiplier` (the noise's standard deviation

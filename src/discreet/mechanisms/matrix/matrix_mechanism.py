@@ -35,7 +35,7 @@ from ...sampling import Entropy
 from ...tables import Source
 from ..arrow_columns import require_public, unpacked
 from ..noise import IntegerGaussian, IntegerLaplace
-from ..protocols import Integers, Release, Sensitivity, check_source, release
+from ..protocols import Integers, Mechanism, Release, Sensitivity, check_source, release
 from ..statistics import Histogram, require_rows
 from .factorization import Factorization, mass, optimize
 from .integer import Grid, SparseCellCounts, on_grid
@@ -189,7 +189,7 @@ class WorkloadAnswer:
 
 @described("matrix.WorkloadMechanism")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadMechanism:
+class WorkloadMechanism(Mechanism):
     """Answers a workload of counting questions together through a strategy: the matrix mechanism.
 
     Guarantee: the noise's event, under the relation of `public`.
