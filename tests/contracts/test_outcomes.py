@@ -23,9 +23,10 @@ import pytest
 import discreet as dp
 from discreet._errors import DiscreetError
 from discreet._public import ADD_REMOVE, Public
+from discreet.accounting import RepeatAndSelect
 from discreet.curator import Budget, Curator, Period, Policy
 from discreet.mechanisms import AddNoise
-from discreet.mechanisms.protocols import Interactive, SecretlyStepped, Stepped
+from discreet.mechanisms.protocols import Interactive, Stepped
 from discreet.session import Session
 from discreet.streaming.stream_statistics import UnitRecord
 from discreet.tables import Memory
@@ -97,12 +98,12 @@ def until_halted(name: str, pair: list[list[Any]]) -> list[list[Any]]:
 def run(mechanism: Any, questions: Sequence[Any], source: Any, seed: int, path: Path) -> list[Any]:
     """What one run shows: of its start, and of each question."""
     # Never spent; in rho, which is quickly computed, but for runs that have no price in it.
-    price = {"epsilon": 10**6} if isinstance(mechanism, SecretlyStepped) else {"rho": 10**9}
+    price = {"epsilon": 10**6} if isinstance(mechanism.event, RepeatAndSelect) else {"rho": 10**9}
     policy = Policy(budget=Budget(**price, delta=0.4 / (source.public.size or 1)))
     with replayed(seed):
         curator = Curator.create(path, source, policy, large_delta=True, large_epsilon=True, durable=False)
         if not isinstance(mechanism, Interactive):
-            verb: Any = curator.run if isinstance(mechanism, Stepped | SecretlyStepped) else curator.ask
+            verb: Any = curator.run if isinstance(mechanism, Stepped) else curator.ask
             return [outcome(curator.ledger, lambda: verb(mechanism))]
         handles: list[Any] = []
         shown = [outcome(curator.ledger, lambda: handles.append(curator.start(mechanism)))]

@@ -11,7 +11,7 @@ from discreet.curator.closed_ledger import without_data
 from discreet.mechanisms import SparseVector, noisy_count
 from discreet.tables import Memory
 
-from .test_sealed_runs import search
+from .test_protocols import InSteps
 
 PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
 
@@ -26,7 +26,7 @@ def test_every_verb_that_reads_is_refused_before_the_charge(tmp_path):
         lambda: closed.ask(noisy_count(PUBLIC, epsilon=0.1)),
         lambda: closed.start(vector),
         lambda: closed.resume(vector, number),
-        lambda: closed.run(search(tmp_path, 2)),
+        lambda: closed.run(InSteps()),
     )
     for verb in verbs:
         with pytest.raises(LedgerError, match="without its table"):

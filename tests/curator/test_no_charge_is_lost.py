@@ -204,7 +204,7 @@ def test_only_sqlite_opens_the_file(curator):
         again = Curator.open(path, people())
         ask(again)
         again.vault.put(2, "blob", b"data")
-        with tickets.Asker(path), tickets.alone(path, "run"):
+        with tickets.Asker(path):
             tickets.wait(path, "nobody")
         assert again.verify() == []
         back_up(again.ledger, path.with_name("copy.ledger"))

@@ -1,4 +1,4 @@
-"""Interactive mechanisms, sealed runs and blobs on a ledger in PostgreSQL: the tests of files, unchanged; machines
+"""Interactive mechanisms and blobs on a ledger in PostgreSQL: the tests of files, unchanged; machines
 that share nothing but the key."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from discreet._errors import LedgerError
-from discreet.curator import Budget, Curator, Policy, tickets
+from discreet.curator import Budget, Curator, Policy
 from discreet.curator.live_mechanisms import InteractiveHandle
 from discreet.curator.postgres_store import attach
 from discreet.mechanisms import noisy_count
@@ -224,20 +224,6 @@ def test_a_live_mechanism_is_answered_on_both_machines(tmp_path, remote):
     other.answer(ward(1))
     assert [e.body["version"] for e in here.ledger.entries(kind="state")] == [0, 1, 2]
     assert not list(first.glob("*-asker-*")) + list(second.glob("*-asker-*"))
-
-
-def test_one_machine_at_a_time_goes_on_with_a_run(machines):
-    here, there = machines
-    with tickets.alone(here.ledger.path, "run-7"):
-        with (
-            pytest.raises(LedgerError, match="another process is at this run"),
-            tickets.alone(there.ledger.path, "run-7"),
-        ):
-            raise AssertionError("two are alone")
-        with tickets.alone(there.ledger.path, "run-8"):
-            pass
-    with tickets.alone(there.ledger.path, "run-7"):
-        pass
 
 
 def test_a_schema_without_the_table_of_blobs_is_refused(machines, remote):

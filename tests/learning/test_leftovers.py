@@ -106,16 +106,6 @@ def test_dropout_in_training_is_drawn_from_secret_coins_and_leaves_the_caller_s_
     assert torch.equal(after[1], expected)
 
 
-def test_a_search_is_not_gone_on_with_other_functions() -> None:
-    from discreet.learning.training import checkpoints
-
-    def optimizer(rate: float) -> Any:
-        return lambda parameters: torch.optim.SGD(parameters, lr=rate)
-
-    assert checkpoints.is_identifiable(trainer(nn.Linear(4, 2)))
-    assert not checkpoints.is_identifiable(trainer(nn.Linear(4, 2), optimizer=optimizer(0.1)))
-
-
 def test_all_nans_are_one_unit_as_in_sql() -> None:
     bits = np.array([0x7FF8000000000000 + i for i in range(50)], dtype=np.uint64)
     names = pa.array(np.concatenate([bits.view(np.float64), [-np.nan, 0.0, -0.0, 7.0]]))

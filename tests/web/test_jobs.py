@@ -198,11 +198,9 @@ def test_a_search_writes_nothing_of_its_runs_before_a_public_time(server: Server
             time.sleep(0.5)
         entries = steward.get("/datasets/sized/ledger", params={"last": 500}).json()["entries"]
     assert facts["state"] == "done", facts["result"]
-    charge = next(e for e in reversed(entries) if e["kind"] == "charge" and "rounds" in e["body"])
+    charge = next(e for e in reversed(entries) if e["kind"] == "charge")
     begun = datetime.fromisoformat(charge["time"])
-    later = [e for e in entries if e["kind"] in ("blob", "release") and e["body"]["charge"] == charge["seq"]]
+    later = [e for e in entries if e["kind"] != "charge" and e["body"].get("charge") == charge["seq"]]
+    assert [e["kind"] for e in later] == ["release"], entries
     waits = [(datetime.fromisoformat(e["time"]) - begun).total_seconds() for e in later]
-    assert waits, entries
-    assert len(waits) == charge["body"]["rounds"] + 2
-    # the first is the sealed start
-    assert min(waits[1:]) > 0.5 * 15
+    assert min(waits) > 0.5 * 15

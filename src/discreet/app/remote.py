@@ -404,21 +404,20 @@ class RemoteSession(RemoteReader):
         every: int = 100,
         text: str | None = None,
         progress: Progress | None = None,
-        number: int | None = None,
         seconds: float | None = None,
     ) -> Any:
         """Fit a model on the server, and return it: a `tabular` model, or a neural network.
 
         With `seconds` the server fits it as a job, and returns it after that time and not before, so that the
         time tells nothing about the data; `progress` is called with the job's public state. `checkpoint`,
-        `every`, `text` and `number` are for local sessions only, and are refused.
+        `every` and `text` are for local sessions only, and are refused.
         """
         from .web.estimator_json import describe_estimator
 
         # 100 is the default of `every`.
-        if checkpoint is not None or every != 100 or text is not None or number is not None:
+        if checkpoint is not None or every != 100 or text is not None:
             raise InvalidInput(
-                "checkpoint=, every=, text= and number= are for sessions in the steward's process. Nothing "
+                "checkpoint=, every= and text= are for sessions in the steward's process. Nothing "
                 "was charged. Leave them out; a job that is interrupted stays charged."
             )
         body: dict[str, Any] = {"estimator": describe_estimator(estimator), "target": target}

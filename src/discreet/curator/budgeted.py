@@ -132,8 +132,8 @@ class BudgetedDataset:
         self.opening = secrets.token_hex(16)
         # Set by a server: the releases that it does not serve yet.
         self.withheld: Withheld | None = None
-        # Set by a server: for how many seconds a run with a secret number of steps writes nothing of its
-        # steps.
+        # Set by a server: for how many seconds after its charge nothing is entered of a search, whose number
+        # of runs is secret.
         self.sealed_for = 0.0
         # The budgets of the last charge: a hint for `_prepare`, which decides nothing.
         self._latest: Policy | None = None

@@ -8,14 +8,17 @@ knows no SQL and no models: it runs any mechanism that has a price.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from .. import _require
 from .._errors import DescriptionError, InvalidInput, LedgerError, ReleaseFailed
 from .._public import UNVERSIONED
+from .._require import NON_NEGATIVE
+from ..accounting import RepeatAndSelect
 from ..accounting.caps import requested_price_of
-from ..mechanisms.protocols import Interactive, Mechanism, Release, SecretlyStepped, Stepped, as_of
+from ..mechanisms.protocols import Interactive, Mechanism, Release, Stepped, as_of
 from . import books, identities, segments, values
 from .accounts import periods_field
 from .budgeted import NOTES, BudgetedDataset, key_path
@@ -43,7 +46,13 @@ class Curator(BudgetedDataset):
 
     @_require.paying
     def ask(
-        self, mechanism: Mechanism, *, analyst: str = STEWARD, text: str | None = None, fresh: bool = False
+        self,
+        mechanism: Mechanism,
+        *,
+        analyst: str = STEWARD,
+        text: str | None = None,
+        fresh: bool = False,
+        least_seconds: Annotated[float, NON_NEGATIVE] = 0.0,
     ) -> Release:
         """Run a mechanism for its price, or serve its stored release.
 
@@ -56,10 +65,12 @@ class Curator(BudgetedDataset):
                    `_registry` lists, or is the steward's trusted code.
 
         `text` is the question as the analyst wrote it, for the record. `fresh=True` pays for new noise even
-        where a release is stored already.
+        where a release is stored already. `least_seconds` is the least time from the charge until anything is
+        entered or returned: nobody sees how long a mechanism ran that takes less.
         """
         check_mechanism(mechanism, self.source, Mechanism, "it is asked with Session.start or Curator.start")
-        described = description_of(mechanism)
+        # A search may have thousands of candidates, too many for the ledger to hold their descriptions.
+        described = None if _hides_time(mechanism) else description_of(mechanism)
         identities.check(mechanism, described, text)
         # The `key` of a mechanism is the same for all ways to write one question; its description is not.
         key = None if described is None else self._question(normal_form(mechanism, described))
@@ -83,7 +94,7 @@ class Curator(BudgetedDataset):
                 mechanism=described,
                 trusted=key is None,
             )
-        return self._run(mechanism, charge, key)
+        return self._run(mechanism, charge, key, least_seconds)
 
     @_require.paying
     def start(self, interactive: Interactive, *, analyst: str = STEWARD) -> InteractiveHandle:
@@ -119,40 +130,19 @@ class Curator(BudgetedDataset):
     @_require.paying
     def run(
         self,
-        mechanism: Stepped | SecretlyStepped,
+        mechanism: Stepped,
         *,
         checkpoint: str | Path | None = None,
         every: int = 100,
-        number: int | None = None,
         analyst: str = STEWARD,
         text: str | None = None,
         progress: segments.Watch | None = None,
-        pace: float = 0.0,
-        seconds: float = 0.0,
     ) -> Release:
         """Pay the whole price of a mechanism that runs in steps, and run it.
 
-        With a public number of steps (`segments.train`), a `checkpoint` file is written after `every` steps,
-        and the function `progress` is called after each step; `segments.resume` continues an interrupted run.
-        With a secret number of steps (`segments.run`), the state is kept in the vault, and `number`, the
-        number of its charge, continues an interrupted run. To hide its running time, give `pace`, the least
-        seconds of each round (a step, or an idle round in its place), or `seconds` after the call, before
-        which nothing of any step is written (0: what the server has set in `sealed_for`, if anything).
+        A `checkpoint` file is written after `every` steps (`segments.train`), and the function `progress` is
+        called after each step; `segments.resume` continues an interrupted run.
         """
-        if isinstance(mechanism, SecretlyStepped):
-            if checkpoint is not None or progress is not None:
-                raise InvalidInput(
-                    "a run with a secret number of steps keeps its state in the vault and shows no progress."
-                )
-            return segments.run(
-                self, mechanism, number=number, analyst=analyst, text=text, pace=pace,
-                seconds=seconds or self.sealed_for,
-            )  # fmt: skip
-        if number is not None or pace or seconds:
-            raise InvalidInput(
-                "number, pace and seconds are for runs with a secret number of steps; others are resumed "
-                "from their checkpoint."
-            )
         return segments.train(
             self, mechanism, checkpoint, every=every, analyst=analyst, text=text, progress=progress
         )
@@ -273,13 +263,33 @@ class Curator(BudgetedDataset):
             value=value, event=mechanism.event, error_in_scores=bool(stored.body.get("scored")), _error=error
         )
 
-    def _run(self, mechanism: Mechanism, charge: Entry, key: str | None) -> Release:
-        """Run a mechanism that was charged, and store its release where it can be stored."""
+    def _run(self, mechanism: Mechanism, charge: Entry, key: str | None, least_seconds: float) -> Release:
+        """Run a mechanism that was charged, and store its release where it can be stored.
+
+        Guarantee: with the event RepeatAndSelect, whose price needs the number of runs to be secret, the
+                   entries of the ledger are the same for every number of runs, except for their times.
+        Proof:     there is a charge before the runs, and one entry after all of them, which holds the
+                   release or says that it failed; the reason of a failure is told to nobody.
+        Assumes:   that nobody ends a process because of the values that it computes, or of how long it runs.
+                   **Running time is not hidden** by default. With `least_seconds`, the times of entries tell
+                   nothing of a mechanism that takes less. With `sealed_for`, nothing is entered before that
+                   many seconds, and nothing at all if the mechanism takes longer: the times of entries then
+                   tell nothing, and a run that did not finish in time tells only that.
+        """
+        hides_time = _hides_time(mechanism)
+        limit, begun = self.sealed_for if hides_time else 0.0, time.monotonic()
+        error: Exception | None = None
         try:
             release = checked_release(mechanism(self.source, entropy=self._entropy))
             stored = _stored_form(release, mechanism)
-        except Exception as error:
-            raise self._record_failure(charge) from (error if charge.body["analyst"] == STEWARD else None)
+        except Exception as failed:
+            error = failed
+        if limit and time.monotonic() >= begun + limit:
+            raise self.failure(charge)
+        time.sleep(max(0.0, begun + max(limit, least_seconds) - time.monotonic()))
+        if error is not None:
+            is_told = charge.body["analyst"] == STEWARD and not hides_time
+            raise self._record_failure(charge) from (error if is_told else None)
         body = {"charge": charge.seq, "analyst": charge.body["analyst"], **stored}
         try:
             with self.ledger.writing() as writer:
@@ -305,6 +315,12 @@ class Curator(BudgetedDataset):
             f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The charge "
             f"stays, because how it failed may depend on the data; nothing was released."
         )
+
+
+def _hides_time(mechanism: Mechanism) -> bool:
+    """Return whether the price of a mechanism needs the number of its runs, and so its time, to be secret:
+    it is the best of several."""
+    return isinstance(mechanism.event, RepeatAndSelect)
 
 
 def _stored_form(release: Release, mechanism: Mechanism) -> dict[str, Any]:

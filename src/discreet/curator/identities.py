@@ -4,10 +4,8 @@ recognized.
 Computes what identifies a long run or a live mechanism: everything that it was started with, compared when
 it is resumed.
 
-The price alone does not tell two runs apart. A search over other candidates may cost the same, but the
-theorem behind its price assumes that all trials are drawn from the same candidates. A run that starts with
-some candidates and ends with others has no proved price. And noise that was drawn for sums within 1 protects
-no sums within 1000, whatever both cost.
+The price alone does not tell two runs apart: noise that was drawn for sums within 1 protects no sums within
+1000, whatever both cost.
 
 Checks public limits on the size of questions before the charge, so that nobody pays for a question that
 cannot be computed or stored.
@@ -134,10 +132,9 @@ _BASES = (BaseMechanism, Mechanism, Interactive, Stepped)
 _DEEPEST = 32
 
 
-def identity_of(mechanism: Any, *, trusted: bool = False) -> str | None:
+def identity_of(mechanism: Any) -> str:
     """Return the fingerprint of a mechanism's complete description. Trusted code has no description: its
-    `identity` (any value that JSON can hold) is used instead. If it has neither, the result is None, or with
-    `trusted` the fingerprint of its parameters.
+    `identity` (any value that JSON can hold) is used instead, or without one its parameters.
 
     The fingerprint stands in the ledger and must not depend on data: a description is public, and an
     `identity` and parameters must be.
@@ -145,7 +142,7 @@ def identity_of(mechanism: Any, *, trusted: bool = False) -> str | None:
     facts = description_of(mechanism)
     facts = mechanism.identity if facts is None else facts
     if facts is None:
-        return _digest(parameters_of(mechanism)) if trusted else None
+        return _digest(parameters_of(mechanism))
     return _digest([type(mechanism).__name__, facts])
 
 

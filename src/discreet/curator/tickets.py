@@ -191,43 +191,6 @@ def _remove(held: HeldLock, path: str) -> None:
     unlocked(held)
 
 
-@contextmanager
-def alone(ledger: Path, name: str) -> Iterator[None]:
-    """Hold the exclusive lock called `name`, that of one run, while the block runs; refuse if another process
-    or thread holds it already."""
-    store = _database(ledger)
-    if store is not None:
-        with store.holding(f"alone {name}") as free:
-            if not free:
-                raise _busy()
-            yield
-        return
-    path = os.path.realpath(ledger) + f"-{name}"
-    try:
-        handle = _system.open_file(path, create=True)
-    except OSError as error:
-        raise LedgerError(
-            f"no file can be made beside the ledger ({error.strerror}). Nothing was run or released here."
-        ) from None
-    held = register(HeldLock(handle))
-    try:
-        if not (_system.try_lock(handle) and _is_at(handle, path)):
-            raise _busy()
-        yield
-        if held.own:
-            _remove(held, path)
-    finally:
-        unlocked(held)
-
-
-def _busy() -> LedgerError:
-    """Return the error for the lock of a run that somebody else holds."""
-    return LedgerError(
-        "another process is at this run, or another thread. Nothing was run or released here. Wait until it "
-        "ends."
-    )
-
-
 def _database(ledger: Path) -> PostgresStore | None:
     """Return the store of a ledger whose entries are in a database; None for a ledger in a file."""
     path = Path(ledger)

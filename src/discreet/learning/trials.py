@@ -7,7 +7,6 @@ Steinke).
 
 from __future__ import annotations
 
-import base64
 import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -27,7 +26,6 @@ from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import AnySource
 from ..sampling import Entropy
 from ..tabular.trials import CELLS, RepeatedTrials, TrialDistribution
-from .training import checkpoints
 from .training.data import Examples, examples_of
 from .training.trainer import Trainer
 
@@ -85,17 +83,6 @@ class TrainerTrials(RepeatedTrials):
             raise InvalidInput("tuning of a trainer needs rows as units.")
 
     @property
-    def identity(self) -> list[Any] | None:
-        """Return all facts that a search must share with the one it resumes: every setting of every
-        candidate, and the weights that its runs begin with. None if a candidate has a function of the user's,
-        which cannot be compared: such a search is not resumed.
-        """
-        if not all(map(checkpoints.is_identifiable, self.candidates)):
-            return None
-        facts = [checkpoints.identity(candidate, weights=True) for candidate in self.candidates]
-        return [repr((self.public, self.trials, self.holdout, self.delta, self.score_rho)), facts]
-
-    @property
     def columns(self) -> Any:
         return self.candidates[0].columns
 
@@ -107,14 +94,6 @@ class TrainerTrials(RepeatedTrials):
     def run_event(self) -> Event:
         return compose([self.candidates[0].event, self.noise.event])
 
-    @property
-    def blob_size(self) -> int:
-        """Return a public upper bound on the bytes of a packed model, whichever candidate it is."""
-        sizes = [sum(int(t.numel()) for t in c.model.state_dict().values()) for c in self.candidates]
-        names = [len(str(list(c.model.state_dict()))) for c in self.candidates]
-        # At most eight bytes per number, in base64, with names and shapes.
-        return 16 * max(sizes) + 8 * max(names) + (1 << 14)
-
     def rehearse(self, source: AnySource) -> None:
         """Try every model on made-up examples, before anything is charged."""
         for candidate in self.candidates:
@@ -124,7 +103,7 @@ class TrainerTrials(RepeatedTrials):
         return examples_of(source, self.columns)
 
     def trial(self, data: Any, entropy: Entropy) -> tuple[int, int, Any]:
-        """Run one trial, and return its noisy score, the candidate's number, and both candidate and model."""
+        """Run one trial, and return its noisy score, the candidate's number, and the model."""
         is_held_out = np.asarray(sampling.bernoulli(self.holdout, data.size, entropy), dtype=bool)
         candidate = self.draw_candidate(entropy)
         model = self.candidates[candidate](self._subset(data, ~is_held_out), entropy=entropy).value
@@ -133,7 +112,7 @@ class TrainerTrials(RepeatedTrials):
             for start in range(0, len(held_out), _ROWS):
                 correct += _correct(model, data, held_out[start : start + _ROWS])
         score = self.noise(np.array([correct * CELLS], dtype=np.int64), entropy=entropy)
-        return int(score[0]), candidate, (candidate, model)
+        return int(score[0]), candidate, model
 
     def _subset(self, data: Any, is_member: Any) -> Examples:
         inputs, targets = data.take(np.flatnonzero(is_member))
@@ -141,19 +120,8 @@ class TrainerTrials(RepeatedTrials):
 
     def untrained_model(self, entropy: Entropy) -> Any:
         """Return the first candidate before training, which is released if the number of trials is 0."""
-        return 0, copy.deepcopy(self.candidates[0].model)
-
-    def pack_model(self, model: Any) -> Any:
-        candidate, module = model
-        tensors = {name: t.detach().contiguous() for name, t in module.state_dict().items()}
-        return [candidate, base64.b64encode(checkpoints.dump_tensors(tensors, {})).decode()]
-
-    def unpack_model(self, packed_model: Any) -> Any:
-        candidate, encoded_weights = packed_model
-        module = copy.deepcopy(self.candidates[candidate].model)
-        module.load_state_dict(checkpoints.load_tensors(base64.b64decode(encoded_weights))[0])
-        # In evaluation mode, as a trainer releases it, and as it was scored: without dropout.
-        return module.eval()
+        # In evaluation mode, as a trainer releases it: without dropout.
+        return copy.deepcopy(self.candidates[0].model).eval()
 
 
 def _correct(model: Any, data: Any, rows: Any) -> int:

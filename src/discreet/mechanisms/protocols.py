@@ -303,40 +303,6 @@ class Stepped(Mechanism):
     def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> Run: ...
 
 
-class SecretRun(Run, Protocol):
-    """A run whose end is secret: `done` is for the curator alone."""
-
-    @property
-    def done(self) -> bool: ...
-
-
-@runtime_checkable
-class SecretlyStepped(Protocol):
-    """Runs in a secret number of steps: private tuning, where the number of trials is drawn at the start and
-    must stay hidden.
-
-    `length` is the public upper bound of the number of steps, `blob_size` the public size in bytes that
-    `dump` never exceeds, whatever that number is. `steps_taken` of `restore` counts the rounds of the
-    curator; rounds after the last step do nothing. `release` is a function of the state that was dumped.
-    """
-
-    @property
-    def public(self) -> Public: ...
-
-    @property
-    def event(self) -> Event: ...
-
-    @property
-    def length(self) -> int: ...
-
-    @property
-    def blob_size(self) -> int: ...
-
-    def start(self, source: Source, *, entropy: Entropy) -> SecretRun: ...
-
-    def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> SecretRun: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release(_require.NearestNames):
     """What a mechanism released: the value, its price, and a bound on its error.

@@ -37,7 +37,7 @@ from ..accounting.caps import requested_price_of
 from ..accounting.filters import FilterPreview
 from ..curator import InteractiveHandle, segments
 from ..mechanisms import votes
-from ..mechanisms.protocols import ExampleSource, Release, SecretlyStepped, Stepped
+from ..mechanisms.protocols import ExampleSource, Release, Stepped
 from .base import BudgetPreview, SessionBase
 
 if TYPE_CHECKING:
@@ -102,7 +102,6 @@ class Models(SessionBase):
         every: int = 100,
         text: str | None = None,
         progress: segments.Watch | None = None,
-        number: int | None = None,
     ) -> Any:
         """Fit an estimator to the table, charged first, and return what its `adopt` returns (the fitted
         estimator). Classes, bounds and size are those of the schema.
@@ -113,8 +112,7 @@ class Models(SessionBase):
         `features` are by default all columns that the estimator can use.
 
         `checkpoint`, `every` and `progress` are those of `train`, for estimators that are trained in steps.
-        `number`, the number of its charge in the ledger, continues a `PrivateSearch` that was interrupted,
-        with exactly the same candidates; free. `text` describes the run in the ledger.
+        `text` describes the run in the ledger.
         """
         require_estimator(estimator)
         if target is None and not getattr(estimator, "unsupervised", False):
@@ -122,19 +120,7 @@ class Models(SessionBase):
         mechanism = self._mechanism_for(estimator, target, features)
         note = type(estimator).__name__ if target is None else f"{type(estimator).__name__} of {target}"
         note = note if text is None else text
-        # a `PrivateSearch`, whose number of trials is secret; `pace` is the least seconds of one round, which
-        # hide how long its step took
-        if isinstance(mechanism, SecretlyStepped):
-            release = self.curator.run(
-                mechanism, checkpoint=checkpoint, progress=progress, analyst=self.analyst, text=note,
-                pace=getattr(estimator, "pace", 0.0), number=number,
-            )  # fmt: skip
-        elif number is not None:
-            raise InvalidInput(
-                "number= continues a PrivateSearch only; other estimators that are trained in steps are "
-                "resumed from their checkpoint."
-            )
-        elif isinstance(mechanism, Stepped):
+        if isinstance(mechanism, Stepped):
             release = self.train(mechanism, checkpoint=checkpoint, every=every, text=note, progress=progress)
         elif checkpoint is not None or progress is not None:
             raise InvalidInput(
@@ -142,7 +128,9 @@ class Models(SessionBase):
                 "report. Leave checkpoint= and progress= out."
             )
         else:
-            release = self.curator.ask(mechanism, analyst=self.analyst, text=note)
+            # a `PrivateSearch` can hide how many trials it takes
+            seconds = float(getattr(estimator, "least_seconds", 0.0))
+            release = self.curator.ask(mechanism, analyst=self.analyst, text=note, least_seconds=seconds)
         return estimator.adopt(release, mechanism)
 
     def _mechanism_for(self, estimator: Any, target: str | None, features: Sequence[str] | None) -> Any:

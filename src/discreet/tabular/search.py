@@ -26,7 +26,7 @@ from .._public import Bounds, Categories, Public
 from ..accounting import ZCDP, NegativeBinomialTrials, PoissonTrials, RepeatAndSelect
 from ..mechanisms.protocols import Mechanism, Release
 from .estimators import TableEstimator, column_of, numbers_of, require_bounds, sorted_classes
-from .trials import RandomTrials, TrialDistribution, gamma_of, rho_of
+from .trials import RandomTrials, TrialDistribution, cap_of, gamma_of, rho_of
 
 # For each `law` the shape of the negative binomial distribution of the number of trials; None is Poisson.
 TRIAL_SHAPES = {"logarithmic": 0, "geometric": 1, "poisson": None}
@@ -69,8 +69,9 @@ class PrivateSearch(TableEstimator):
     epsilon for the logarithmic distribution and a third for the geometric. `holdout` is the share of units
     that a run is scored on.
 
-    Through a session the number of runs stays secret: the running search is stored encrypted. `pace` in
-    seconds, as in `Curator.run`, hides running times.
+    The number of runs stays secret, but how long they take tells it. With `pace`, the seconds that a run may
+    take, a session enters and returns the result after the time of the largest likely number of runs, and not
+    before: if no run takes longer, times tell nothing. A search that is interrupted is lost, and stays paid.
 
     Guarantee: the privacy event `event_`. Proof: `RandomTrials`.
     """
@@ -138,6 +139,7 @@ class PrivateSearch(TableEstimator):
         _require.one_of(tuple(TRIAL_SHAPES), law=self.law)
         _require.open_probability(holdout=self.holdout)
         _require.finite(trials=self.trials)
+        _require.non_negative(pace=self.pace)
         if not 1 < self.trials <= _MAX_TRIALS:
             raise _require.fail(
                 "trials", self.trials, f"above 1, and at most {_MAX_TRIALS:,}: the mean number of runs"
@@ -167,6 +169,11 @@ class PrivateSearch(TableEstimator):
         return self._trials(
             self._candidates(run_epsilon, 0.0, **task), trials, public, score_epsilon=run_epsilon
         )
+
+    @property
+    def least_seconds(self) -> float:
+        """The seconds after which a session enters the result of this search, if it is there by then."""
+        return self.pace * cap_of(trial_distribution(self.law, float(self.trials)))
 
     def _candidates(self, epsilon: float, delta: float, public: Public, **task: Any) -> list[Any]:
         """Return the mechanism of each combination, for this price of one run."""

@@ -1,14 +1,11 @@
 """Tunes hyperparameters privately: returns the best of a secret random number of trials. A trial, also called
 a run, draws a candidate at random, and trains and scores it privately.
 
-Draws the secret number of trials of a private search exactly, and computes the public limit of its rounds.
-
-A round runs one trial, and the last round all that are left (`selection.TrialRun.step`).
+Draws the secret number of trials of a private search exactly.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -18,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _registry, _require, accounting, sampling
+from .. import _require, accounting, sampling
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
@@ -33,12 +30,11 @@ from .learner import TableLearner
 from .rows import Loaded
 
 TrialDistribution = NegativeBinomialTrials | PoissonTrials
-# The largest probability that the last round has more than one trial, where _ROUNDS does not set the limit.
-# More trials in the last round make it longer, and have no other effect.
+# The largest probability of more trials than `cap_of` says, where _MEANS does not set it.
 _TAIL = 1e-6
-# The largest number of rounds divided by the mean number of trials, for a negative binomial: each round is
-# written to disk. About 1% of logarithmic draws (those of shape 0) are larger.
-_ROUNDS = 8
+# The largest value of `cap_of` divided by the mean number of trials, for a negative binomial. About 1% of
+# logarithmic draws (those of shape 0) are larger.
+_MEANS = 8
 
 
 def number_of_trials(trials: TrialDistribution, entropy: Entropy) -> int:
@@ -103,8 +99,8 @@ def mean_of(trials: TrialDistribution) -> float:
 
 
 def cap_of(trials: TrialDistribution) -> int:
-    """Return the public largest number of rounds. More trials than this are rare (about 1% of logarithmic
-    draws, fewer of others); the last round then runs all that are left, and takes longer."""
+    """Return for how many trials a search has time that is to hide their number (`PrivateSearch.pace`). More
+    are rare (about 1% of logarithmic draws, fewer of others); such a search takes longer."""
     if isinstance(trials, PoissonTrials):
         mean = float(trials.mean)
         # Bernstein's bound on the upper tail
@@ -115,7 +111,7 @@ def cap_of(trials: TrialDistribution) -> int:
     tail_bound = math.ceil(
         geometric_draws * math.log(_TAIL / geometric_draws) / math.log1p(-float(trials.gamma))
     )
-    return max(1, min(tail_bound, math.ceil(_ROUNDS * mean_of(trials))))
+    return max(1, min(tail_bound, math.ceil(_MEANS * mean_of(trials))))
 
 
 def gamma_of(shape: float, mean: float) -> float:
@@ -155,63 +151,6 @@ class Selected:
         return self.model.predict(X)
 
 
-class TrialRun:
-    """Runs a search, one trial per step. Its `state` is secret: the number of trials `left`, the number of
-    `rounds` taken, and the `best` trial so far as [noisy score in units of 1 / CELLS, candidate, packed
-    model]."""
-
-    # A training run counts its steps and reports progress (`Curator.run`); here both would be secret.
-    steps_taken, progress = 0, None
-
-    def __init__(self, search: RepeatedTrials, data: Any, state: dict[str, Any], entropy: Entropy) -> None:
-        self.search, self.data, self.state, self.entropy = search, data, state, entropy
-
-    def __enter__(self) -> TrialRun:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        return None
-
-    @property
-    def done(self) -> bool:
-        return bool(self.state["left"] <= 0)
-
-    def step(self) -> None:
-        """Run one trial; in the last round run all trials that are left, so that the distribution of their
-        number is exact."""
-        self.state["rounds"] += 1
-        is_last_round = self.state["rounds"] >= self.search.length
-        for _ in range(self.state["left"] if is_last_round else 1):
-            score, candidate, model = self.search.trial(self.data, self.entropy)
-            self.state["left"] -= 1
-            best = self.state["best"]
-            if best is None or score > best[0]:
-                self.state["best"] = [score, candidate, self.search.pack_model(model)]
-
-    def dump(self) -> bytes:
-        """Return the state, which the caller must encrypt."""
-        return json.dumps(self.state).encode()
-
-    def release(self) -> Release:
-        """Release the best trial; where there was none, a model that was trained on no rows."""
-        if self.state["best"] is None:
-            packed_model = self.search.pack_model(self.search.untrained_model(self.entropy))
-            self.state["best"] = [0, 0, packed_model]
-        score, candidate, packed_model = self.state["best"]
-        value = Selected(
-            model=self.search.unpack_model(packed_model),
-            candidate=candidate,
-            score=score / CELLS / self.search.held_out,
-        )
-        return release(
-            value,
-            event=self.search.event,
-            entropy=self.entropy,
-            error=self.search.error,
-            error_in_scores=True,
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class RepeatedTrials(Mechanism):
     """Runs one mechanism a secret number of times, independently, and releases the run with the best noisy
@@ -244,11 +183,6 @@ class RepeatedTrials(Mechanism):
     def run_event(self) -> Event:
         """Return the price of one run."""
 
-    @property
-    @abstractmethod
-    def blob_size(self) -> int:
-        """Return a public bound on the bytes of a dumped state, to which it is padded before it is stored."""
-
     @abstractmethod
     def load_data(self, source: Any) -> Any:
         """Return the data as `trial` reads them."""
@@ -260,14 +194,6 @@ class RepeatedTrials(Mechanism):
     @abstractmethod
     def untrained_model(self, entropy: Entropy) -> Any:
         """Return a model of no rows."""
-
-    @abstractmethod
-    def pack_model(self, model: Any) -> Any:
-        """Return a model as JSON."""
-
-    @abstractmethod
-    def unpack_model(self, packed_model: Any) -> Any:
-        """Return the model that `pack_model` wrote as JSON."""
 
     @property
     @abstractmethod
@@ -292,11 +218,6 @@ class RepeatedTrials(Mechanism):
         return self.epsilon, self.delta
 
     @property
-    def length(self) -> int:
-        """Return the public largest number of rounds."""
-        return cap_of(self.trials)
-
-    @property
     def held_out(self) -> float:
         """Return the expected number of held-out units, from the declared size."""
         return float(self.holdout) * self.public.declared_size("a score")
@@ -306,21 +227,18 @@ class RepeatedTrials(Mechanism):
         """Return the line about tuning on a model card."""
         return f"best of a random number of private trials of {len(self.candidates)} candidates; in the price"
 
-    def start(self, source: Source, *, entropy: Entropy) -> TrialRun:
-        """Return a new search on a source, with its secret number of trials drawn."""
-        check_source(self.public, source, examples=True)
-        state = {"left": number_of_trials(self.trials, entropy), "rounds": 0, "best": None}
-        return TrialRun(self, self.load_data(source), state, entropy)
-
-    def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> TrialRun:
-        """Return the search whose state `TrialRun.dump` returned; `steps_taken` is not needed."""
-        return TrialRun(self, self.load_data(source), json.loads(raw), entropy)
-
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        run = self.start(source, entropy=entropy)
-        while not run.done:
-            run.step()
-        return run.release()
+        """Run the trials, and release the best; where there was none, a model that was trained on no rows."""
+        check_source(self.public, source, examples=True)
+        number, data = number_of_trials(self.trials, entropy), self.load_data(source)
+        best: tuple[int, int, Any] | None = None
+        for _ in range(number):
+            trial = self.trial(data, entropy)
+            if best is None or trial[0] > best[0]:
+                best = trial
+        score, candidate, model = best or (0, 0, self.untrained_model(entropy))
+        value = Selected(model=model, candidate=candidate, score=score / CELLS / self.held_out)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def draw_candidate(self, entropy: Entropy) -> int:
         """Return the number of a candidate, each equally likely."""
@@ -341,8 +259,8 @@ class RandomTrials(RepeatedTrials):
     In a run every unit is held out with probability `holdout`, independently of all others; the other units
     are the training part. One of `candidates` is drawn uniformly and trained for its price, and the scores of
     held-out rows are added up with noise: discrete Laplace for `score_epsilon` where candidates are pure,
-    discrete Gaussian for `score_rho` where they are not. The number of runs has the distribution `trials`;
-    a curator stores it encrypted only.
+    discrete Gaussian for `score_rho` where they are not. The number of runs has the distribution `trials`,
+    and is never stored.
 
     Guarantee: `event`: RepeatAndSelect of one run, which is pure DP for the larger of the candidates' epsilon
                and `score_epsilon`, or zCDP for the larger of the candidates' rho and `score_rho`.
@@ -408,14 +326,6 @@ class RandomTrials(RepeatedTrials):
             )
         return IntegerGaussian.for_rho(self.score_rho, sensitivity=CELLS, neighbors=self.public.neighbors)
 
-    @property
-    def blob_size(self) -> int:
-        numbers = max(int(candidate.numbers) for candidate in self.candidates)
-        facts = len(json.dumps([_registry.to_json(self.public), _registry.to_json(self.design)]))
-        # a float takes at most 24 characters, and a comma and a space; 4096 bytes are for names, score and
-        # punctuation
-        return 4096 + 2 * facts + 32 * numbers
-
     def load_data(self, source: Source) -> Loaded:
         return self.design.load(source)  # type: ignore[no-any-return]
 
@@ -430,9 +340,3 @@ class RandomTrials(RepeatedTrials):
     def untrained_model(self, entropy: Entropy) -> Any:
         width = self.design.width(self.public)
         return self.candidates[0].fit_rows(np.zeros((0, width), dtype=np.float32), np.zeros(0), entropy)
-
-    def pack_model(self, model: Any) -> Any:
-        return _registry.to_json(model)
-
-    def unpack_model(self, packed_model: Any) -> Any:
-        return _registry.from_json(packed_model)

@@ -20,7 +20,7 @@ from ...curator.budgeted import Withheld
 from ...curator.policy import check_epsilon
 from .sessions import Desk, Numbers, Request, Result, names_entry
 
-# A search with a secret number of runs writes its entries after this share of its public time, whenever its
+# A search with a secret number of runs enters its release after this share of its public time, whenever its
 # work was done. docs/promise.md names the figure. Chosen by hand, not tuned.
 SEARCHING = 0.6
 

@@ -269,30 +269,19 @@ def restore(
     return run
 
 
-def identity(trainer: Trainer, *, weights: bool = False) -> dict[str, Any]:
+def identity(trainer: Trainer) -> dict[str, Any]:
     """Return what identifies a run of this trainer: the settings that decide how it learns, and the names and
     shapes of its parameters. Only a trainer of the same identity may resume the run.
 
     `performance` may differ, as it changes time and memory only. So may the initial weights, as the
-    checkpoint has the run's own. A search passes `weights=True`, which includes a digest of the initial
-    weights, because each of its trials begins with them.
+    checkpoint has the run's own: "weights" is the same for all, and stays for the runs in old ledgers.
     """
     parameters = trainer.model.named_parameters()
     return _setting_texts(trainer) | {
         "model": type(trainer.model).__qualname__,
         "learned": [[name, list(p.shape), p.requires_grad] for name, p in parameters],
-        "weights": _digest(trainer.model.state_dict() if weights else {}),
+        "weights": _digest({}),
     }
-
-
-def is_identifiable(trainer: Trainer) -> bool:
-    """Return whether `identity` distinguishes this trainer from others.
-
-    It does not where a setting is a function defined inside another, or an object without a `__repr__` of its
-    own: Python's text of these does not say what they do.
-    """
-    texts = _setting_texts(trainer).values()
-    return not any(mark in text for text in texts for mark in ("<locals>", "<lambda>", " object>"))
 
 
 def _setting_texts(trainer: Trainer) -> dict[str, str]:
