@@ -11,6 +11,7 @@ import builtins
 import functools
 import inspect
 import math
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -463,7 +464,7 @@ def _check_of(annotation: Any, types: Mapping[Any, Check]) -> Check | None:
         if _Unknown in parts:
             # imported for type checkers only: the limit would silently not be there
             raise TypeError("a limit in an annotation is not imported when the program runs.")
-        own = [_check_of(parts[0], {}), *(part for part in parts[1:] if isinstance(part, Limit))]
+        own = [_check_of(parts[0], types), *(part for part in parts[1:] if isinstance(part, Limit))]
         return _all_of([check for check in own if check is not None])
     if origin is Literal:
         return among(parts)
@@ -652,7 +653,8 @@ def plain(value: Any) -> Any:
     if type(value) in (int, float, bool, str, Fraction) or value is None:
         return value
     if type(value) is tuple:
-        return tuple(item if type(item) is tuple else plain(item) for item in value)
+        items = tuple(item if type(item) is tuple else plain(item) for item in value)
+        return value if all(map(operator.is_, items, value)) else items
     if type(value).__module__ != "numpy" or getattr(value, "ndim", 1) != 0:
         return value
     if isinstance(value, Integral):

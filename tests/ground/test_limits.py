@@ -17,6 +17,7 @@ from discreet._require import (
     FLOAT,
     LISTED,
     NON_EMPTY,
+    NON_NEGATIVE,
     OPEN_PROBABILITY,
     POSITIVE,
     PRICE,
@@ -133,6 +134,22 @@ def test_parameters_are_checked_and_handed_on_unchanged() -> None:
     ):
         with pytest.raises(InvalidInput, match=message):
             ask(*arguments)
+
+
+def test_a_limit_on_a_parameter_does_not_replace_the_check_of_its_type() -> None:
+    @_require.check_options
+    def bound(delta: Annotated[float, NON_NEGATIVE]) -> float:
+        return float(delta)
+
+    with pytest.raises(InvalidInput, match="delta must be a number that a float holds, got a value of type int"):
+        bound(10**5000)
+
+
+def test_a_tuple_without_numbers_of_numpy_stays_the_same_object() -> None:
+    given = (object(), 1, (2.5, "a"))
+    assert _require.plain(given) is given
+    assert _require.plain((np.int8(3), 1)) == (3, 1)
+    assert type(_require.plain((np.int8(3), 1))[0]) is int
 
 
 def test_a_limit_that_only_type_checkers_import_is_an_error_and_not_no_limit() -> None:
