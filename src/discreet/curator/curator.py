@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .. import _require
+from .. import _registry, _require
 from .._errors import DescriptionError, InvalidInput, LedgerError, ReleaseFailed
 from .._public import UNVERSIONED
 from ..accounting.caps import requested_price_of
@@ -82,6 +82,7 @@ class Curator(BudgetedDataset):
                 text=text,
                 mechanism=described,
                 trusted=key is None,
+                trust=_registry.others_in(described),
             )
         return self._run(mechanism, charge, key)
 
@@ -110,6 +111,7 @@ class Curator(BudgetedDataset):
                 requested_price,
                 mechanism=described,
                 trusted=described is None,
+                trust=_registry.others_in(described),
             )
         try:
             return InteractiveHandle.begin(self.ledger, self.source, interactive, charge, self._entropy)
@@ -270,13 +272,17 @@ class Curator(BudgetedDataset):
         value = mechanism.restated(value)
         error = error_of_value(value, mechanism) if errors is None else values.recalled(errors)
         return Release(
-            value=value, event=mechanism.event, error_in_scores=bool(stored.body.get("scored")), _error=error
+            value=value,
+            event=mechanism.event,
+            error_in_scores=bool(stored.body.get("scored")),
+            trust=writer.entry(stored.body["charge"]).body.get("trust"),
+            _error=error,
         )
 
     def _run(self, mechanism: Mechanism, charge: Entry, key: str | None) -> Release:
         """Run a mechanism that was charged, and store its release where it can be stored."""
         try:
-            release = checked_release(mechanism(self.source, entropy=self._entropy))
+            release = checked_release(mechanism(self.source, entropy=self._entropy), charge, mechanism)
             stored = _stored_form(release, mechanism)
         except Exception as error:
             raise self._record_failure(charge) from (error if charge.body["analyst"] == STEWARD else None)
