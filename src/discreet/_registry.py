@@ -2,9 +2,9 @@
 
 A description is `{"type": tag, field: value, ...}`. The tag is an explicit string,
 `@described("package.Name")`, chosen when a class is first written and never changed: classes and modules may
-be renamed, and old ledgers stay readable. Only classes of this package have a tag. If the package of a tag is
-not imported yet, it is imported, from the fixed list `PACKAGES`; nothing else is ever imported because of
-data.
+be renamed, and old ledgers stay readable. Only classes of this package have a tag, and mechanisms of third
+parties that the steward has allowed (`mechanisms.allow`). If the package of a tag is not imported yet, it is
+imported, from the fixed list `PACKAGES`; nothing else is ever imported because of data.
 Fractions are written `{"fraction": "1/3"}`, infinities `{"float": "inf"}`, so that
 `from_json(json.loads(json.dumps(to_json(x)))) == x` exactly.
 """
@@ -27,6 +27,8 @@ from ._errors import DescriptionError, DiscreetError, MissingExtra, UnknownOptio
 T = TypeVar("T")
 _CLASSES: dict[str, type] = {}
 _TAGS: dict[type, str] = {}
+# For the tag of a third party's class, the package and version that it comes from.
+_OTHERS: dict[str, str] = {}
 
 # For the first part of a tag, the modules that hold its classes. A process that has not imported them yet (a
 # server's worker, `discreet ledger`) imports them to read a description. A closed list: no part of a tag ever
@@ -92,6 +94,29 @@ def named(tag: str) -> Callable[[type[T]], type[T]]:
         return cls
 
     return enter
+
+
+def enter_other(cls: type, tag: str, package: str) -> None:
+    """Enter a frozen dataclass of a third party's `package` under its tag; refuse tags that are ours or
+    taken. Once: `mechanisms.allow` has looked whether it is there."""
+    if tag.partition(".")[0] in (*PACKAGES, "discreet"):
+        raise DescriptionError(f"{tag} is a tag of discreet's own, and {package} may not take it.")
+    if tag in _CLASSES or cls in _TAGS:
+        raise DescriptionError(f"{cls.__qualname__} of {package} cannot be {tag}: one of them is taken.")
+    _require.checked(cls)
+    _compare_kinds(cls)
+    _CLASSES[tag], _TAGS[cls], _OTHERS[tag] = cls, tag, package
+
+
+def others_in(data: Any) -> str | None:
+    """Return the packages of third parties whose classes a description names; None if it names none."""
+    found, pending = set(), [data]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            found |= {_OTHERS[tag] for tag in (item.get("type"),) if isinstance(tag, str) and tag in _OTHERS}
+        pending += item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+    return ", ".join(sorted(found)) or None
 
 
 def _enter(cls: type, tag: str) -> None:

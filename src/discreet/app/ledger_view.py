@@ -69,7 +69,8 @@ def what(entry: Entry) -> str:
             if body.get("trusted")
             else "a release made elsewhere"
         )
-        return f"charged for {body.get('text') or name}{_during(body)}"
+        trust = f" (its price on the word of {body['trust']})" if body.get("trust") else ""
+        return f"charged for {body.get('text') or name}{_during(body)}{trust}"
     if entry.kind == books.SERVED and body.get("carried"):
         return f"{body['text']} (served there)"
     if entry.kind == books.SERVED:

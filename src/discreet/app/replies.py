@@ -90,6 +90,7 @@ def release_of(facts: Mapping[str, Any]) -> Release:
         value=values.decode(facts["value"]),
         event=event,
         error_in_scores=bool(facts.get("scored")),
+        trust=facts.get("trust"),
         _error=error,
     )
 

@@ -12,11 +12,10 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from .. import _require
+from .. import _registry, _require
 from .._errors import DescriptionError, InvalidInput, LedgerError, ReleaseFailed
 from .._public import UNVERSIONED
 from .._require import NON_NEGATIVE
-from ..accounting import RepeatAndSelect
 from ..accounting.caps import requested_price_of
 from ..mechanisms.protocols import Interactive, Mechanism, Release, Stepped, as_of
 from . import books, identities, segments, values
@@ -29,6 +28,7 @@ from .identities import (
     checked_release,
     description_of,
     error_of_value,
+    hides_time,
     normal_form,
     parameters_of,
     question_key,
@@ -70,7 +70,7 @@ class Curator(BudgetedDataset):
         """
         check_mechanism(mechanism, self.source, Mechanism, "it is asked with Session.start or Curator.start")
         # A search may have thousands of candidates, too many for the ledger to hold their descriptions.
-        described = None if _hides_time(mechanism) else description_of(mechanism)
+        described = None if hides_time(mechanism) else description_of(mechanism)
         identities.check(mechanism, described, text)
         # The `key` of a mechanism is the same for all ways to write one question; its description is not.
         key = None if described is None else self._question(normal_form(mechanism, described))
@@ -93,6 +93,7 @@ class Curator(BudgetedDataset):
                 text=text,
                 mechanism=described,
                 trusted=key is None,
+                trust=_registry.others_in(described),
             )
         return self._run(mechanism, charge, key, least_seconds)
 
@@ -121,6 +122,7 @@ class Curator(BudgetedDataset):
                 requested_price,
                 mechanism=described,
                 trusted=described is None,
+                trust=_registry.others_in(described),
             )
         try:
             return InteractiveHandle.begin(self.ledger, self.source, interactive, charge, self._entropy)
@@ -260,7 +262,11 @@ class Curator(BudgetedDataset):
         value = mechanism.restated(value)
         error = error_of_value(value, mechanism) if errors is None else values.recalled(errors)
         return Release(
-            value=value, event=mechanism.event, error_in_scores=bool(stored.body.get("scored")), _error=error
+            value=value,
+            event=mechanism.event,
+            error_in_scores=bool(stored.body.get("scored")),
+            trust=writer.entry(stored.body["charge"]).body.get("trust"),
+            _error=error,
         )
 
     def _run(self, mechanism: Mechanism, charge: Entry, key: str | None, least_seconds: float) -> Release:
@@ -276,11 +282,11 @@ class Curator(BudgetedDataset):
                    many seconds, and nothing at all if the mechanism takes longer: the times of entries then
                    tell nothing, and a run that did not finish in time tells only that.
         """
-        hides_time = _hides_time(mechanism)
+        hides_time = hides_time(mechanism)
         limit, begun = self.sealed_for if hides_time else 0.0, time.monotonic()
         error: Exception | None = None
         try:
-            release = checked_release(mechanism(self.source, entropy=self._entropy))
+            release = checked_release(mechanism(self.source, entropy=self._entropy), charge, mechanism)
             stored = _stored_form(release, mechanism)
         except Exception as failed:
             error = failed
@@ -315,12 +321,6 @@ class Curator(BudgetedDataset):
             f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The charge "
             f"stays, because how it failed may depend on the data; nothing was released."
         )
-
-
-def _hides_time(mechanism: Mechanism) -> bool:
-    """Return whether the price of a mechanism needs the number of its runs, and so its time, to be secret:
-    it is the best of several."""
-    return isinstance(mechanism.event, RepeatAndSelect)
 
 
 def _stored_form(release: Release, mechanism: Mechanism) -> dict[str, Any]:

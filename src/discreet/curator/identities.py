@@ -28,7 +28,7 @@ from .. import _registry
 from .._errors import DescriptionError, DiscreetError, InvalidInput, NotPrivate
 from .._public import Public
 from .._require import plain
-from ..accounting import Event
+from ..accounting import Event, RepeatAndSelect
 from ..mechanisms.protocols import (
     AnySource,
     BaseMechanism,
@@ -81,6 +81,27 @@ def description_of(mechanism: Any) -> Any:
         ) from None
 
 
+def hides_time(mechanism: BaseMechanism) -> bool:
+    """Return whether the price of a mechanism needs the number of its runs, and so its time, to be secret:
+    it is the best of several."""
+    return isinstance(mechanism.event, RepeatAndSelect)
+
+
+def trust_of(charge: Entry, mechanism: Any) -> str | None:
+    """Return on whose word the price of a charge rests, for `Release.trust`: a third party's package, which
+    its entry names, or code of the steward, which has no description; None if it is proved.
+
+    A run in steps and a search have no description in the ledger, whoever wrote them.
+    """
+    undescribed = isinstance(mechanism, Stepped) or hides_time(mechanism)
+    by_steward = charge.body.get("trusted") and not (undescribed and _is_ours(mechanism))
+    return charge.body.get("trust") or (STEWARDS_CODE if by_steward else None)
+
+
+def _is_ours(thing: Any) -> bool:
+    return type(thing).__module__.startswith("discreet.")
+
+
 def normal_form(mechanism: BaseMechanism, described: Any) -> Any:
     """Return what two ways to write one question have in common: the mechanism's `key`, if it has one; else
     its complete description, `described`."""
@@ -98,6 +119,9 @@ def question_of(charge: Entry) -> str | None:
     described = charge.body.get("mechanism")
     if described is None:
         return None
+    if charge.body.get("trust") and _registry.others_in(described) is None:
+        # The mechanism of a third party that is not allowed in this process, where nobody can ask it again.
+        return question_key(described)
     return question_key(normal_form(_registry.from_json(described), described))
 
 
@@ -110,14 +134,14 @@ def as_started(mechanism: Interactive, charge: Entry) -> Any:
     return as_of(mechanism, _registry.from_json(described).public)
 
 
-def checked_release(output: Any) -> Release:
-    """Return the output of a mechanism, if it may be released: it must be a Release whose randomness was not
-    seeded."""
+def checked_release(output: Any, charge: Entry, mechanism: Any) -> Release:
+    """Return the output of a mechanism that was charged, marked with whose word its price rests on. It must
+    be a Release whose randomness was not seeded."""
     if not isinstance(output, Release):
         raise TypeError(f"a mechanism gives a Release, not {type(output).__name__}")
     if not output.private:
         raise NotPrivate("the release says of itself that it is not private: its randomness was seeded.")
-    return output
+    return replace(output, trust=trust_of(charge, mechanism))
 
 
 def error_of_value(value: Any, mechanism: BaseMechanism) -> Any:
@@ -126,6 +150,8 @@ def error_of_value(value: Any, mechanism: BaseMechanism) -> Any:
     return getattr(value, "error", None) or mechanism.error
 
 
+# The mark of what is no mechanism of a package, but Python of the steward's.
+STEWARDS_CODE = "code of the steward"
 # What these say by default is no parameter.
 _BASES = (BaseMechanism, Mechanism, Interactive, Stepped)
 # Objects inside more objects than this are compared by their classes alone; far more than parameters have.
@@ -196,7 +222,7 @@ def _parts(thing: Any, public: Public | None) -> dict[str, Any]:
         # object that cannot be pickled, nothing.
         with suppress(Exception):
             parts["state"] = thing.__reduce_ex__(2)[1:]
-    if public is None or type(thing).__module__.startswith("discreet."):
+    if public is None or _is_ours(thing):
         return parts
     own = [cls for cls in type(thing).__mro__[:-1] if cls not in _BASES]
     for name in {name for cls in own for name in vars(cls)} - names.keys():

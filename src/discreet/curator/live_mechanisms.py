@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import _registry, _require
@@ -80,11 +80,14 @@ class InteractiveHandle(_require.NearestNames):
     # What the state is sealed with, and must be the same in every answer; None for a mechanism that has a
     # description, which stands in its charge.
     _parameters: dict[str, str] | None = field(init=False, repr=False, compare=False)
+    _trust: str | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        is_described = description_of(self.mechanism) is not None
-        parameters = None if is_described else parameters_of(self.mechanism)
+        described = description_of(self.mechanism)
+        parameters = None if described is not None else parameters_of(self.mechanism)
+        trust = identities.STEWARDS_CODE if described is None else _registry.others_in(described)
         object.__setattr__(self, "_parameters", parameters)
+        object.__setattr__(self, "_trust", trust)
 
     @classmethod
     def begin(
@@ -356,9 +359,11 @@ class InteractiveHandle(_require.NearestNames):
             after, release = self._run(state, source, question, drawer)
         # Raises if the new state cannot be stored as JSON.
         canonical(after)
-        if release is None and not isinstance(question, Feed):
+        if release is not None:
+            return after, replace(release, trust=self._trust)
+        if not isinstance(question, Feed):
             raise TypeError("a live mechanism answers with a Release")
-        return after, release
+        return after, None
 
     def _run(
         self, state: Any, source: Source, question: Any, drawer: Drawer | None

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import _require, _system
+from .. import _registry, _require, _system
 from .._errors import InvalidInput, LedgerError, NotPrivate
 from ..accounting import events
 from ..accounting.caps import requested_price_of
@@ -33,7 +33,7 @@ from ..mechanisms.protocols import (
     rehearse,
 )
 from .accounts import SPENDING, periods_field
-from .identities import checked_release, identity_of
+from .identities import checked_release, description_of, identity_of
 from .keys import signed_by
 from .ledger import Entry, Ledger, Writer, canonical
 from .policy import STEWARD
@@ -125,6 +125,7 @@ def train(
             requested_price_of(mechanism),
             **facts,
             identity=identity_of(mechanism),
+            trust=_registry.others_in(description_of(mechanism)),
         )
     work = ChargedRun(curator, mechanism, charge, path)
     with noting_interruption(work.how_to_resume):
@@ -297,7 +298,7 @@ class ChargedRun:
                 raise self._forfeit() from (error if self._by_steward else None)
             self.save(raw, head, every)
         try:
-            release = checked_release(run.release())
+            release = checked_release(run.release(), self.charge, self.mechanism)
         except NotPrivate:
             # Its randomness was seeded, which does not depend on the data.
             raise

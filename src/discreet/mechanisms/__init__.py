@@ -35,6 +35,7 @@ from .protocols import (
     Sensitivity,
     Statistic,
     Stepped,
+    allow,
     release,
 )
 from .quantiles import ApproximateQuantiles, Median, MinMax, Quantile
@@ -140,6 +141,7 @@ __all__ = [
     "Trusted",
     "TrustedStable",
     "Variance",
+    "allow",
     "analytic_gaussian",
     "classical_gaussian",
     "discrete_gaussian",

@@ -11,16 +11,18 @@ read columns of a `tables.Source`; those that train on tensors read an `ExampleS
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from importlib.metadata import entry_points
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _require
+from .. import _registry, _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
 from .._public import Bounds, Public
 from ..accounting import Event, NonPrivate
@@ -162,6 +164,48 @@ class BaseMechanism:
         """The method `rehearse(source)`, which tries, before the charge, all that can fail for reasons other
         than the data; None if each part is to be rehearsed instead."""
         return None
+
+
+# The group of entry points in which a package declares its mechanisms, each under its tag:
+# "acme_dp.Lead" = "acme_dp.leads:Lead".
+GROUP = "discreet.mechanisms"
+
+
+@_require.check_options
+def allow(tag: str) -> type[BaseMechanism]:
+    """Allow a mechanism of a third party in this process, and return its class.
+
+    Its package declares it as an entry point (`GROUP`) named like its tag, whose first part is the name of
+    the package. From now on it has a JSON description, as ours have. The package's code is run, and its
+    prices are charged as it states them: whoever calls this takes them on trust, which is marked in the
+    ledger and on every release (`Release.trust`).
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,99}\.[A-Za-z][A-Za-z0-9_]{0,99}", tag, re.ASCII):
+        raise _require.fail("tag", tag, 'a package and a name, such as "acme_dp.Lead"')
+    points = tuple(entry_points(group=GROUP, name=tag))
+    if len(points) != 1:
+        declared = sorted({point.name for point in entry_points(group=GROUP)})
+        raise InvalidInput(
+            f"{len(points) or 'no'} installed packages declare the mechanism {tag} (exactly one must). "
+            f"Declared are: {', '.join(map(repr, declared)) or 'none'}."
+        )
+    (point,) = points
+    package = "" if point.dist is None else point.dist.name
+    if re.sub(r"[-_.]+", "_", package).lower() != tag.partition(".")[0]:
+        raise InvalidInput(f"the package {package!r} may not declare {tag}: a tag begins with its package.")
+    known = _registry.registered().get(tag)
+    try:
+        cls = point.load()
+    except Exception as error:
+        raise InvalidInput(f"{point.value!r} of {package} cannot be loaded: {error}.") from error
+    if known is not None and cls is known:
+        return cls
+    if not (isinstance(cls, type) and issubclass(cls, BaseMechanism) and is_dataclass(cls)):
+        raise InvalidInput(f"{point.value!r} of {package} is no mechanism: a frozen dataclass with our base.")
+    if cls.__module__.split(".")[0] == "discreet" or not cls.__dataclass_params__.frozen:
+        raise InvalidInput(f"{point.value!r} of {package} is no frozen dataclass of its own.")
+    _registry.enter_other(cls, tag, f"{package} {point.dist.version}")
+    return cls
 
 
 class Mechanism(BaseMechanism, ABC):
@@ -308,14 +352,21 @@ class Release(_require.NearestNames):
     """What a mechanism released: the value, its price, and a bound on its error.
 
     `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only. With
-    `error_in_scores` the error is in scores, ranks or people, not in the value's own unit.
+    `error_in_scores` the error is in scores, ranks or people, not in the value's own unit. `trust` says on
+    whose word its price rests, a third party's package or code of the steward; None for mechanisms of ours,
+    whose price is proved.
     """
 
     value: Any
     event: Event
     private: bool = True
     error_in_scores: bool = False
+    trust: str | None = None
     _error: Callable[[float], Any] | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        names = ("value", "event", "private", "error_in_scores", *(("trust",) if self.trust else ()))
+        return f"Release({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def error(self, confidence: float = 0.95) -> Any:
         """Return a bound on the error that holds with probability `confidence`, from public parameters and

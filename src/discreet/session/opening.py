@@ -19,12 +19,12 @@ from .._errors import InvalidInput, LedgerError
 from .._public import ADD_REMOVE, UNVERSIONED, Neighbors, Public, Unit, as_neighbors
 from ..curator import Budget, Curator, Policy
 from ..curator.postgres_store import attach, split
-from ..mechanisms.protocols import AnySource, ExampleSource
+from ..mechanisms.protocols import AnySource, ExampleSource, allow
 from ..tables import Database, Source, connect, connect_postgres, load
 from ..tables.engines.postgres_tables import is_address
 from ..tables.engines.spark_files import frame_name, is_frame, is_several
 from ..tables.files import TRIAL_PREFIX, PrivateFolder, formatted, refuse_empty, several, stand_in
-from ..tables.schema import data_of
+from ..tables.schema import data_of, mechanisms_of
 from .fitting import Models
 from .open_mechanisms import OpenMechanisms
 from .questions import Questions
@@ -112,6 +112,8 @@ def open(
     public = _public(data, schema, unit, neighbors, size, table, version)
     if isinstance(schema, str | Path):
         related = {**data_of(Path(schema)), **(related or {})} or None
+        for tag in mechanisms_of(Path(schema)):
+            allow(tag)
     limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
     by_spark = _uses_spark(data, engine, key, memory)
     if is_address(data):

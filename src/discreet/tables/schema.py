@@ -36,7 +36,18 @@ from .._public import UNVERSIONED, Boolean, Bounds, Categories, Dates, Fact, Pub
 from .engines.duckdb_reading import Database
 
 # The entries outside of all sections, and the names of the sections.
-_TOP = {"table", "version", "neighbors", "size", "unit", "columns", "tables", "format", "looked"}
+_TOP = {
+    "table",
+    "version",
+    "neighbors",
+    "size",
+    "unit",
+    "columns",
+    "tables",
+    "format",
+    "looked",
+    "mechanisms",
+}
 # By type of column, the entries that its section must have, and those that it may have beside.
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {
     "number": ({"lower", "upper"}, {"nullable", "missing"}),
@@ -111,6 +122,14 @@ def data_of(file: Path) -> dict[str, Path | Database]:
             )
         data[name] = Database(where, table) if table else where
     return data
+
+
+def mechanisms_of(file: Path) -> tuple[str, ...]:
+    """Return the tags of the mechanisms of third parties that a schema file allows (`mechanisms.allow`)."""
+    tags = _require.listed(mechanisms=tomllib.loads(_read(file)).get("mechanisms", []))
+    for tag in tags:
+        _require.text(mechanisms=tag)
+    return tags
 
 
 def was_looked(file: Path) -> bool:

@@ -204,6 +204,7 @@ def release_json(release: Release) -> dict[str, Any]:
         "event": release.event.to_json(),
         "scored": release.error_in_scores,
         "errors": values.tabulated(release._error),
+        **({} if release.trust is None else {"trust": release.trust}),
     }
 
 
