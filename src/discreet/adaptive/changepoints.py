@@ -47,10 +47,10 @@ from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Integers, Release, Sensitivity, check_source, release, require_columns
 from ..mechanisms.selection import PermuteAndFlip, ReportNoisyMax, Select, moves_one_way
+from ..mechanisms.sparse_vector import SparseVectorRounds, State, declared, failure_of
 from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
-from ._sparse_vector import SparseVectorRounds
 
 # Ratios are rounded to multiples of 1 / GRID nat; error bounds include that. Chosen by hand, not tuned.
 GRID = 256
@@ -508,9 +508,6 @@ def score_selector(
     )
 
 
-State = dict[str, Any]
-
-
 @described("adaptive.Alarm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
@@ -534,7 +531,7 @@ class ChangeWatch:
     and Laplace noise for the estimate; the default has the same guarantee and a smaller error.
 
     Guarantee: epsilon-DP, for any number of windows, each chosen after the answers before it.
-    Proof:     half of epsilon for the comparisons: `_sparse_vector.SparseVectorRounds` with one positive. One
+    Proof:     half of epsilon for the comparisons: `SparseVectorRounds` with one positive. One
                row moves the best score of a window, a maximum of sums, by at most the sensitivity of
                `LikelihoodScores`, and under add_remove and zero_out in all windows the same way. Half for the
                estimate: `score_selector` over the scores of one window, whose first and last time are public.
@@ -640,14 +637,7 @@ class ChangeWatch:
         """Return a bound a, in nats: with probability `confidence`, every window that raises the alarm has a
         best score of at least t - a, and every other window one below t + a, where t is the threshold rounded
         to a multiple of 1 / GRID nat."""
-        _require.open_probability(confidence=confidence)
-        if self.questions is None:
-            raise InvalidInput(
-                "how far off the alarms may be depends on how many windows there are: declare questions=..."
-            )
-        return Fraction(
-            self.rounds.noise_bound(1 - _require.exact(confidence, "confidence"), self.questions), GRID
-        )
+        return Fraction(self.rounds.noise_bound(failure_of(confidence), declared(self.questions)), GRID)
 
 
 def best_scores(parts: Any, window: int) -> NDArray[np.int64]:

@@ -25,11 +25,10 @@ from .._require import Real, plain
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import Statistic, arrow_columns, noise
 from ..mechanisms.protocols import Release, check_source, is_statistic, release
-from ..mechanisms.sparse_vector import CONSTANTS
+from ..mechanisms.sparse_vector import CONSTANTS, SparseVectorRounds, State, declared, failure_of
 from ..mechanisms.statistics import length_of, row_contribution, step_of
 from ..sampling import Entropy
 from ..tables import Source
-from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
 
 # The largest number of findings of overfitting. The value was chosen by hand, not tuned.
@@ -103,7 +102,7 @@ class Thresholdout:
     Proof:     Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (Science 349; arXiv:1506.02629). The
                distance |sum - n training| moves by at most w: each round is the sparse vector technique with
                one positive, w / (2 sigma n) for the threshold and 2w / (4 sigma n) for the comparisons, and
-               its number costs w / (sigma n): `_sparse_vector.SparseVectorRounds`. The sum of the three is
+               its number costs w / (sigma n): `SparseVectorRounds`. The sum of the three is
                charged, exactly, for the grid that is used. (Lectures often state B / (tau n)-DP, for noise of
                scale 4 tau, 8 tau and 2 tau: the same with sigma = 2 tau.)
     Assumes:   training values and questions are chosen without looking at the holdout except through these
@@ -348,18 +347,14 @@ class Thresholdout:
                Clipping to [lower, upper] takes no answer further from a mean in that range. Tails of the
                discrete noise are exact, with a union bound over all questions.
         """
-        _require.open_probability(confidence=confidence)
-        return self._sample_error(1 - _require.exact(confidence, "confidence"))
+        return self._sample_error(failure_of(confidence))
 
     def _sample_error(self, failure: Fraction) -> float:
         """Return the bound of `error` that holds with probability at least 1 - failure."""
-        if self.questions is None:
-            raise InvalidInput(
-                "how far off the answers may be depends on how many there are: declare questions=..."
-            )
+        questions, rounds = declared(self.questions), self.rounds
         # + 1: the training mean is rounded to a whole step of the sum
-        agreed = self._threshold_steps + self.rounds.noise_bound(failure / 2, self.questions) + 1
-        spread = self.rounds.spread(failure / 2, min(self.budget, self.questions))
+        agreed = self._threshold_steps + rounds.noise_bound(failure / 2, questions) + 1
+        spread = rounds.spread(failure / 2, min(self.budget, questions))
         return _round.up(max(agreed, spread) * self._grid / self.size)
 
     def generalization(self, confidence: float = 0.95) -> Bound:

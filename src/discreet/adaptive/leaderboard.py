@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -35,10 +35,10 @@ from .._require import Real
 from ..accounting import Event, NoOp
 from ..mechanisms import RedrawnSparseVector, SparseVector, arrow_columns
 from ..mechanisms.protocols import Release, check_source, release, require_columns
+from ..mechanisms.sparse_vector import NOISE, SparseVectorRounds, State, declared, failure_of
 from ..mechanisms.statistics import require_rows
 from ..sampling import Entropy
 from ..tables import Source
-from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
 
 Integers = npt.NDArray[np.int64]
@@ -262,7 +262,7 @@ class _Board:
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
         """Score one `Submission`. It costs nothing more: everything was paid at the start."""
-        before = self.rounds.check(state, self.submissions)
+        before = self.rounds.check(state, self.submissions, "best")
         if type(before.get("best")) is not int:
             raise InvalidInput("the state is not one that start() or answer() gave.")
         if not isinstance(question, Submission):
@@ -296,16 +296,12 @@ class _Board:
                best shown number never rises. Tails of the discrete noise are exact, with a union bound over
                all submissions.
         """
-        _require.open_probability(confidence=confidence)
-        return self._sample_error(1 - _require.exact(confidence, "confidence"))
+        return self._sample_error(failure_of(confidence))
 
     def _sample_error(self, failure: Fraction) -> float:
         """Return the bound of `error` that holds with probability at least 1 - failure."""
-        if self.submissions is None:
-            raise InvalidInput(
-                "how far off the scores may be depends on how many there are: declare submissions=..."
-            )
-        missed = self._margin + self.rounds.noise_bound(failure / 2, self.submissions)
+        submissions = declared(self.submissions, "submissions")
+        missed = self._margin + self.rounds.noise_bound(failure / 2, submissions)
         # a number that is derived from the comparison has no noise beyond that in `missed`
         shown = 0 if self.rounds.value is None else self.rounds.spread(failure / 2, self.improvements)
         return _round.up(Fraction(max(missed, shown), self.size))
@@ -382,10 +378,7 @@ class ShakyLadder(_Board):
 
     @property
     def rounds(self) -> SparseVectorRounds:
-        threshold, query, value = self._vector.scales
-        return SparseVectorRounds(
-            threshold=threshold, query=query, value=value, max_positives=self.improvements, redraws=True
-        )
+        return replace(self._vector.rounds, names=NOISE)
 
     @property
     def event(self) -> Event:
@@ -434,10 +427,7 @@ class SparseVectorBoard(_Board):
 
     @property
     def rounds(self) -> SparseVectorRounds:
-        threshold, query, _ = self._vector.scales
-        return SparseVectorRounds(
-            threshold=threshold, query=query, value=None, max_positives=self.improvements, redraws=False
-        )
+        return replace(self._vector.rounds, names=NOISE)
 
     @property
     def event(self) -> Event:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -45,11 +45,18 @@ from .._require import Real
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import SparseVector, arrow_columns, noise, sparse_vector
 from ..mechanisms.protocols import Release, check_source, release
-from ..mechanisms.sparse_vector import check_positives, moves_up, number
+from ..mechanisms.sparse_vector import (
+    NOISE,
+    Positives,
+    SparseVectorRounds,
+    declared,
+    failure_of,
+    moves_up,
+    number,
+)
 from ..mechanisms.stability import check_budget
 from ..sampling import Entropy
 from ..tables import Source
-from ._sparse_vector import SparseVectorRounds
 from .discovery import AlphaInvesting, GeneralizedAlphaInvesting, Lord3, LordPlusPlus
 from .hypotheses import Hypothesis, NullLaw, OneLaplace, TwoLaplaces, critical, log_pvalues, under_null
 
@@ -89,7 +96,7 @@ class Paprika:
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. With redrawn thresholds
                the event is more precise: `rejections` rounds, each e0-DP with the same e0.
-    Proof:     the sparse vector technique (`_sparse_vector.SparseVectorRounds`), with one positive per round
+    Proof:     the sparse vector technique (`SparseVectorRounds`), with one positive per round
                where thresholds are redrawn. Thresholds are functions of the level and of the null
                distribution; both are public given the earlier decisions. One person moves the evidence by at
                most `grid_sensitivity`: the sensitivity itself, or, for log p on a grid, `eta` (checked for
@@ -114,7 +121,7 @@ class Paprika:
 
     public: Public
     epsilon: Real
-    rejections: int
+    rejections: Positives
     delta: float | None = None
     procedure: Procedure = _DEFAULT
     sensitivity: int = 1
@@ -129,7 +136,6 @@ class Paprika:
     def __post_init__(self) -> None:
         arrow_columns.require_public(self.public)
         _require.positive(epsilon=self.epsilon)
-        check_positives(self.rejections)
         if self.delta is not None:
             check_budget(self.epsilon, self.delta)
         if not isinstance(self.procedure, Procedure):
@@ -210,10 +216,7 @@ class Paprika:
             monotone=self.monotone,
             split=(1, 1) if self.paper else nearly_equal,
         )
-        threshold, query, _ = vector.scales
-        return SparseVectorRounds(
-            threshold=threshold, query=query, value=None, max_positives=self.rejections, redraws=self.redraws
-        )
+        return replace(vector.rounds, max_positives=self.rejections, redraws=self.redraws, names=NOISE)
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Draw the first noisy threshold. No data is read."""
@@ -225,8 +228,8 @@ class Paprika:
     ) -> tuple[State, Release]:
         """Test one `Hypothesis`. It costs nothing more: everything was paid at the start."""
         rounds = self.rounds
-        before = rounds.check(state, self.questions)
-        levels = self.procedure.restored(before.get("levels"))
+        before = rounds.check(state, self.questions, "levels")
+        levels = self.procedure.restored(before["levels"])
         self._check_question(question)
         check_source(self.public, source)
         level = levels.level
@@ -286,12 +289,7 @@ class Paprika:
     def error(self, confidence: float = 0.95) -> int:
         """Return a bound a: with probability `confidence`, every rejected hypothesis had evidence of at least
         its threshold - a, and every other one evidence below its threshold + a."""
-        _require.open_probability(confidence=confidence)
-        if self.questions is None:
-            raise InvalidInput(
-                "how far off the decisions may be depends on how many there are: declare questions=..."
-            )
-        return self.rounds.noise_bound(1 - _require.exact(confidence, "confidence"), self.questions)
+        return self.rounds.noise_bound(failure_of(confidence), declared(self.questions))
 
 
 @lru_cache(maxsize=256)
