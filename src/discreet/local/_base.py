@@ -437,16 +437,6 @@ def require_entropy(entropy: Any) -> None:
         raise _require.fail("entropy", type(entropy).__name__, "a sampling.Entropy")
 
 
-def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes:
-    """Return an array of integers from 0 to domain - 1, or raise an error that shows no value; `what` names
-    the integers in it."""
-    if array.dtype.kind not in "iu":
-        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}.")
-    if array.size and not (int(array.min()) >= 0 and int(array.max()) < domain):
-        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}.")
-    return array.astype(np.int64, copy=False)
-
-
 def check_range(data: NDArray[Any], bounds: Any) -> None:
     """Refuse reports outside 0, ..., bounds - 1; `bounds` is one bound, or one per column."""
     if (data < 0).any() or (data >= np.asarray(bounds)).any():

@@ -25,9 +25,10 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._registry import described
 from .._require import Real
+from ..mechanisms.randomized_response import Support, codes_below
 from ..sampling import Entropy
 from . import _base
-from ._base import Codes, Floats, check_range, codes_below, require_parameters, spec
+from ._base import Codes, Floats, check_range, require_parameters, spec
 from .oracles import FrequencyOracle, KaryResponse, OptimalUnary, SubsetSelection, SymmetricUnary
 
 # The largest number of bits of a domain whose transform is computed: 2**24 integers of 64 bits are 128 MB. In
@@ -122,9 +123,9 @@ class LocalHashing(FrequencyOracle):
         return Fraction(*self._weights)
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
-        a, b = self._weights
-        return Fraction(a, a + (self.buckets - 1) * b), Fraction(1, self.buckets)
+    def support(self) -> Support:
+        bucket = Support.of_odds(self.ratio, self.buckets)
+        return Support(bucket.p, Fraction(1, self.buckets))
 
     @property
     def bits(self) -> int:
@@ -323,7 +324,7 @@ class HadamardResponse(FrequencyOracle):
         return Fraction(half * (a - b), total), Fraction(half * (a + b), total), Fraction(2 * half * b, total)
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
+    def support(self) -> Support:
         """Return (p, q) for one block: the probability of a marked number, and one half. With more blocks, no
         single q holds for all other values."""
         if self.blocks > 1:
@@ -331,8 +332,7 @@ class HadamardResponse(FrequencyOracle):
                 "Hadamard response with several blocks has no single probability q of support for other "
                 "values. Use `variance`."
             )
-        a, b = self._weights
-        return Fraction(a, a + b), Fraction(1, 2)
+        return Support(Support.of_odds(self.ratio, 2).p, Fraction(1, 2))
 
     @property
     def bits(self) -> int:

@@ -32,6 +32,7 @@ from ..accounting import Event
 from ..inference import non_negative_measured
 from ..mechanisms import noise
 from ..mechanisms.protocols import Release
+from ..mechanisms.randomized_response import Support
 from ..sampling import Entropy
 from . import _base
 from ._base import (
@@ -115,14 +116,15 @@ class LongTermResponse(FrequencyOracle):
     def first_ratio(self) -> Fraction:
         """Return the largest ratio P(report | value) / P(report | other value) of one report alone."""
         p, q = self.support
-        return p / q
+        return Fraction(p / q)
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
-        # c and d are the a' and b' of the proof
-        (a, b), (c, d), k = self._permanent, self._instantaneous, self.domain
-        total = (a + (k - 1) * b) * (c + (k - 1) * d)
-        return Fraction(a * c + (k - 1) * b * d, total), Fraction(a * d + b * c + (k - 2) * b * d, total)
+    def support(self) -> Support:
+        k = self.domain
+        (p, q), (p2, q2) = (
+            Support.of_odds(Fraction(*weights), k) for weights in (self._permanent, self._instantaneous)
+        )
+        return Support(p * p2 + (k - 1) * q * q2, p * q2 + q * p2 + (k - 2) * q * q2)
 
     @property
     def bits(self) -> int:

@@ -32,6 +32,7 @@ from .._registry import described
 from .._require import Real
 from ..accounting import DiscreteLaplace, Event
 from ..mechanisms.protocols import Release
+from ..mechanisms.randomized_response import deviation
 from ..sampling import Entropy
 from . import _base
 from ._base import Codes, LocalRandomizer, check_range, number_of, released, require_span, spec
@@ -76,17 +77,14 @@ class MeanRandomizer(LocalRandomizer):
 
         Proof: the estimate is a mean of independent summands in an interval of width `_spread`. Their
                variance is at most `_largest_variance` plus 1/4, the largest variance of rounding to the grid.
-               The bound is the smaller of Hoeffding's and Bernstein's. The bias of rounding, below 2**-32
+               The bound is `randomized_response.deviation`. The bias of rounding, below 2**-32
                steps, is left out: for fewer than 10**18 people it is below the bound.
         """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
         spread, variance = self._spread() * self._step, (self._largest_variance() + 0.25) * self._step**2
-        log_term = math.log(2 / (1 - confidence))
-        linear_term = spread * log_term / 3
-        hoeffding = spread * math.sqrt(people * log_term / 2)
-        bernstein = linear_term + math.sqrt(linear_term**2 + 2 * people * variance * log_term)
-        return min(hoeffding, bernstein) / people * (1 + 1e-12)
+        bound = deviation(people, spread, variance, math.log(2 / (1 - confidence)))
+        return bound / people * (1 + 1e-12)
 
     def _exact(self, name: str) -> Fraction:
         """Return `low` or `high` as an exact fraction."""

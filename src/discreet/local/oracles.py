@@ -16,18 +16,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _require, _round
+from .. import _require
 from .._errors import InvalidInput
 from .._registry import described
 from .._require import Real
 from ..accounting import Event
 from ..mechanisms.protocols import Release
-from ..mechanisms.randomized_response import Channel
+from ..mechanisms.randomized_response import Channel, Support, codes_below, deviation
 from ..sampling import Entropy
 from . import _base
 from ._base import (
@@ -35,7 +36,6 @@ from ._base import (
     Floats,
     LocalRandomizer,
     check_range,
-    codes_below,
     one_code,
     released,
     require_parameters,
@@ -57,7 +57,7 @@ class FrequencyOracle(LocalRandomizer):
     domain: int
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
+    def support(self) -> Support:
         """Return (p, q): the probability that a report supports the sender's value, and that it supports any
         one other value."""
         raise NotImplementedError
@@ -76,24 +76,19 @@ class FrequencyOracle(LocalRandomizer):
         return self._supported(self._collect(reports)[0])
 
     def variance(self, people: int, shares: Any = None) -> Floats:
-        """Return the variance of each estimated share, if the true ones are `shares` (by default all equal).
-
-        Proof: of n independent reports, the share f with this value support it with probability p, the others
-               with probability q. So the variance is (f p (1-p) + (1-f) q (1-q)) / (n (p-q)²).
-        """
+        """Return the variance of each estimated share, if the true ones are `shares` (by default all
+        equal)."""
         _require.integer(people=people, at_least=1)
         f = self._shares(shares)
-        p, q = (float(x) for x in self.support)
-        return np.asarray((f * p * (1 - p) + (1 - f) * q * (1 - q)) / (people * (p - q) ** 2))
+        return np.asarray(self.support.as_floats().variance(f, 1 - f, people))
 
     def mean_squared_error(self, people: int, shares: Any = None) -> float:
         """Return the variance of an estimated share, averaged over all values."""
         _require.integer(people=people, at_least=1)
         # The same without an array of the domain's size.
         if shares is None and self.domain > 1 << 20:
-            p, q = (float(x) for x in self.support)
             f = 1 / self.domain
-            return (f * p * (1 - p) + (1 - f) * q * (1 - q)) / (people * (p - q) ** 2)
+            return float(self.support.as_floats().variance(f, 1 - f, people))
         return float(self.variance(people, shares).mean())
 
     def standard_errors(self, release: Release, people: int) -> Floats:
@@ -105,23 +100,17 @@ class FrequencyOracle(LocalRandomizer):
         """Return a bound on the distance of all estimated shares from the true ones; with probability
         `confidence` it holds for all values at once.
 
-        Proof: an estimate is the mean of independent summands, each in an interval of width `spread` and with
-               a variance of at most `unit_variance`. The bound is the smaller of Hoeffding's and Bernstein's,
-               with a union over the domain.
+        Proof: an estimate is the mean of independent summands. `randomized_response.deviation`, with a union
+               over the domain.
         """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
-        spread, unit_variance = self._moments()
         log_term = math.log(2 * self.domain / (1 - confidence))
-        linear_term = spread * log_term / 3
-        hoeffding = spread * math.sqrt(people * log_term / 2)
-        bernstein = linear_term + math.sqrt(linear_term**2 + 2 * people * unit_variance * log_term)
-        return min(hoeffding, bernstein) / people * (1 + 1e-12)
+        return deviation(people, *self._moments(), log_term) / people * (1 + 1e-12)
 
     def _moments(self) -> tuple[float, float]:
         """Return (width of the interval of one person's summand, upper bound on its variance), rounded up."""
-        p, q = self.support
-        return _round.up(1 / (p - q)), _round.up(max(p * (1 - p), q * (1 - q)) / (p - q) ** 2)
+        return self.support.moments()
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         people = len(data)
@@ -130,8 +119,7 @@ class FrequencyOracle(LocalRandomizer):
 
     def _from_counts(self, counts: NDArray[Any], people: int) -> Floats:
         """Return the estimated shares from the number of reports that support each value."""
-        p, q = (float(x) for x in self.support)
-        return np.asarray((counts / people - q) / (p - q))
+        return np.asarray(self.support.as_floats().unbiased(counts / people))
 
     def _shares(self, shares: Any) -> Floats:
         """Return checked shares, one per value; equal ones for None."""
@@ -193,10 +181,8 @@ class KaryResponse(FrequencyOracle):
         return Fraction(*self._weights)
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
-        a, b = self._weights
-        total = a + (self.domain - 1) * b
-        return Fraction(a, total), Fraction(b, total)
+    def support(self) -> Support:
+        return Support.of_odds(self.ratio, self.domain)
 
     @property
     def bits(self) -> int:
@@ -240,14 +226,14 @@ class UnaryEncoding(FrequencyOracle):
         self.thresholds  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
+    def support(self) -> Support:
         high, low = self.thresholds
-        return Fraction(high, _base.COIN), Fraction(low, _base.COIN)
+        return Support(Fraction(high, _base.COIN), Fraction(low, _base.COIN))
 
     @property
     def ratio(self) -> Fraction:
         p, q = self.support
-        return p * (1 - q) / ((1 - p) * q)
+        return Fraction(p * (1 - q) / ((1 - p) * q))
 
     @property
     def bits(self) -> int:
@@ -379,12 +365,12 @@ class SubsetSelection(FrequencyOracle):
         return Fraction(*self._weights)
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
+    def support(self) -> Support:
         # q: a set has k - 1 of the d - 1 other values if it contains the true one, else k of them.
         a, b = self._weights
         k, d = self.size, self.domain
         p = Fraction(a * k, a * k + b * (d - k))
-        return p, (p * (k - 1) + (1 - p) * k) / (d - 1)
+        return Support(p, (p * (k - 1) + (1 - p) * k) / (d - 1))
 
     @property
     def bits(self) -> int:
@@ -516,14 +502,8 @@ class DesignResponse(LocalRandomizer):
 
     @property
     def _ends(self) -> list[list[int]]:
-        """Return the cumulative sums of each row's probabilities, as integers: each row is multiplied by the
-        common denominator of its probabilities."""
-        tables = []
-        for row in self.design.rows:
-            exact = [Fraction(p) for p in row]
-            common = math.lcm(*(p.denominator for p in exact))
-            tables.append(np.cumsum(np.array([int(p * common) for p in exact], dtype=object)).tolist())
-        return tables
+        """Return the cumulative sums of the integer weights of each row."""
+        return [list(accumulate(weights)) for weights in self.design.weights]
 
     def matrix(self) -> Floats:
         """Return the probabilities as floats, one row per value and one column per report."""
