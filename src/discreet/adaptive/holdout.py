@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -21,18 +21,18 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
-from .._require import Real, plain
+from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, at_most, plain
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import Statistic, arrow_columns, noise
-from ..mechanisms.protocols import Release, check_source, is_statistic, release
+from ..mechanisms.protocols import FACTS, STATISTIC, Release, check_source, release
 from ..mechanisms.sparse_vector import CONSTANTS, SparseVectorRounds, State, declared, failure_of
 from ..mechanisms.statistics import length_of, row_contribution, step_of
 from ..sampling import Entropy
 from ..tables import Source
 from .generalization import Bound, best
 
-# The largest number of findings of overfitting. The value was chosen by hand, not tuned.
-_MAX_BUDGET = 10**9
+# A number of findings of overfitting. The largest was chosen by hand, not tuned.
+Budget = Annotated[int, at_least(1), at_most(10**9)]
 
 
 @described("adaptive.Check")
@@ -45,14 +45,10 @@ class Check:
     entries it has one number per entry, and each entry is a question of its own, asked in order.
     """
 
-    statistic: Statistic
+    statistic: Annotated[Statistic, STATISTIC]
     training: Real | tuple[Real, ...]
 
     def __post_init__(self) -> None:
-        if not is_statistic(self.statistic):
-            raise _require.fail(
-                "statistic", type(self.statistic).__name__, "a statistic, such as CountNonNull(...)"
-            )
         if isinstance(self.training, int | float | Fraction):
             _require.finite(training=self.training)
             return
@@ -114,28 +110,20 @@ class Thresholdout:
                several samples that share rows. For it, start a new Thresholdout on the new version.
     """
 
-    public: Public
-    threshold: Real
-    sigma: Real
-    budget: int
+    public: Annotated[Public, FACTS]
+    threshold: Annotated[Real, POSITIVE]
+    sigma: Annotated[Real, POSITIVE]
+    budget: Budget
     lower: Real = 0
     upper: Real = 1
-    step: Real = 1
-    questions: int | None = None
+    step: Annotated[Real, EXACT, POSITIVE] = Fraction(1)
+    questions: Annotated[int, at_least(1)] | None = None
 
     # Each question may be asked of another version of the holdout ("Versions").
     any_version: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        arrow_columns.require_public(self.public)
-        _require.positive(threshold=self.threshold, sigma=self.sigma)
-        _require.integer(budget=self.budget, at_least=1)
-        if self.budget > _MAX_BUDGET:
-            raise _require.fail("budget", self.budget, f"at most {_MAX_BUDGET}")
         _require.ordered(lower=self.lower, upper=self.upper)
-        object.__setattr__(self, "step", arrow_columns.as_step(self.step))
-        if self.questions is not None:
-            _require.integer(questions=self.questions, at_least=1)
         if max(abs(end) for end in (*self._ends, self._threshold_steps)) * self.size >= arrow_columns.LIMIT:
             raise InvalidInput(
                 "these bounds are more than 2**62 steps for all rows together. Choose a larger step."
@@ -143,25 +131,31 @@ class Thresholdout:
         self.event  # noqa: B018 - the property refuses parameters that have no price
 
     @classmethod
+    @_require.check_options
     def pure(
-        cls, public: Public, *, epsilon: Real, budget: int, threshold: Real, **more: Any
+        cls,
+        public: Public,
+        *,
+        epsilon: Annotated[Real, POSITIVE],
+        budget: Budget,
+        threshold: Real,
+        **more: Any,
     ) -> Thresholdout:
         """Return the reusable holdout that is epsilon-DP: sigma = 2 B w / (epsilon n). `more` are other
         fields of the class."""
-        _require.positive(epsilon=epsilon)
-        _require.integer(budget=budget, at_least=1)
         return _with_round(cls, public, _require.exact(epsilon, "epsilon") / budget, budget, threshold, more)
 
     @classmethod
+    @_require.check_options
     def approximate(
         cls,
         public: Public,
         *,
         epsilon: Real,
-        delta: float,
-        budget: int,
+        delta: Annotated[float, OPEN_PROBABILITY],
+        budget: Budget,
         threshold: Real,
-        constants: str = "best",
+        constants: Annotated[str, among((*CONSTANTS, "paper"))] = "best",
         **more: Any,
     ) -> Thresholdout:
         """Return the reusable holdout that is (epsilon, delta)-DP. `constants` names the composition theorem
@@ -171,22 +165,20 @@ class Thresholdout:
         Proof: `mechanisms.sparse_vector.CONSTANTS`; the paper's bound is its textbook form ("dwork-roth") at
                delta / 2.
         """
-        _require.one_of((*CONSTANTS, "paper"), constants=constants)
-        _require.integer(budget=budget, at_least=1)
-        _require.open_probability(delta=delta)
         rule, rule_delta = ("dwork-roth", delta / 2) if constants == "paper" else (constants, delta)
         round_epsilon = CONSTANTS[rule](epsilon, rule_delta, budget)
         return _with_round(cls, public, round_epsilon, budget, threshold, more)
 
     @classmethod
+    @_require.check_options
     def for_accuracy(
         cls,
         public: Public,
         *,
-        tolerance: Real,
-        questions: int,
-        budget: int,
-        failure: float = 0.05,
+        tolerance: Annotated[Real, POSITIVE],
+        questions: Annotated[int, at_least(1)],
+        budget: Budget,
+        failure: Annotated[float, OPEN_PROBABILITY] = 0.05,
         **more: Any,
     ) -> Thresholdout:
         """Return the reusable holdout with the parameters of the paper's accuracy theorem: T = 3 tau / 4 and
@@ -195,9 +187,6 @@ class Thresholdout:
         The theorem holds for holdouts above a size whose constant it does not state; `within` of an answer is
         the proved error for this holdout.
         """
-        _require.positive(tolerance=tolerance)
-        _require.integer(questions=questions, at_least=1)
-        _require.open_probability(failure=failure)
         tau = _require.exact(tolerance, "tolerance")
         logarithm = Fraction(noise.log_above(4 * questions / _require.exact(failure, "failure")))
         options = {"threshold": 3 * tau / 4, "sigma": tau / (96 * logarithm), "questions": questions}

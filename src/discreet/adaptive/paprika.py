@@ -32,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,10 +41,10 @@ from .. import _require
 from .._errors import InvalidInput, Unsupported
 from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
 from .._registry import described
-from .._require import Real
+from .._require import OPEN_PROBABILITY, POSITIVE, Real, among, at_least
 from ..accounting import Event, NoOp, PureDP
-from ..mechanisms import SparseVector, arrow_columns, noise, sparse_vector
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms import SparseVector, noise, sparse_vector
+from ..mechanisms.protocols import FACTS, Release, check_source, release
 from ..mechanisms.sparse_vector import (
     NOISE,
     Positives,
@@ -119,23 +119,21 @@ class Paprika:
                alpha; otherwise there are at most c false discoveries, which adds less than s alpha.
     """
 
-    public: Public
-    epsilon: Real
+    public: Annotated[Public, FACTS]
+    epsilon: Annotated[Real, POSITIVE]
     rejections: Positives
     delta: float | None = None
     procedure: Procedure = _DEFAULT
-    sensitivity: int = 1
-    score: str = "statistic"
-    eta: float | None = None
-    floor: float = 1e-6
+    sensitivity: Annotated[int, at_least(1)] = 1
+    score: Annotated[str, among(("statistic", "log p"))] = "statistic"
+    eta: Annotated[float, POSITIVE] | None = None
+    floor: Annotated[float, OPEN_PROBABILITY] = 1e-6
     monotone: bool = False
     paper: bool = False
     redraw: bool | None = None
-    questions: int | None = None
+    questions: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
-        arrow_columns.require_public(self.public)
-        _require.positive(epsilon=self.epsilon)
         if self.delta is not None:
             check_budget(self.epsilon, self.delta)
         if not isinstance(self.procedure, Procedure):
@@ -144,18 +142,16 @@ class Paprika:
                 "with it nothing would be private. Use AlphaInvesting, LordPlusPlus, Lord3 or "
                 "GeneralizedAlphaInvesting, which look at decisions alone."
             )
-        _require.integer(sensitivity=self.sensitivity, at_least=1)
-        _require.flag(monotone=self.monotone, paper=self.paper)
-        if self.redraw is not None:
-            _require.flag(redraw=self.redraw)
-            if not self.redraw and (self.paper or self.delta is not None):
-                raise InvalidInput(
-                    "with `delta` and with `paper` the threshold is always drawn anew, so redraw=False is "
-                    "not possible. Leave redraw out."
-                )
-        if self.questions is not None:
-            _require.integer(questions=self.questions, at_least=1)
-        self._check_score()
+        if self.redraw is False and (self.paper or self.delta is not None):
+            raise InvalidInput(
+                "with `delta` and with `paper` the threshold is always drawn anew, so redraw=False is "
+                "not possible. Leave redraw out."
+            )
+        if (self.score == "log p") != (self.eta is not None):
+            raise InvalidInput(
+                "eta, how far one person moves the logarithm of a p-value, goes with score='log p', and is "
+                "needed there."
+            )
         if self.monotone:
             require_relation(
                 self.public.neighbors,
@@ -165,17 +161,6 @@ class Paprika:
             )
             if self.paper:
                 raise InvalidInput("the paper's scales have no monotone variant. Use paper=False.")
-
-    def _check_score(self) -> None:
-        _require.one_of(("statistic", "log p"), score=self.score)
-        _require.open_probability(floor=self.floor)
-        if (self.score == "log p") != (self.eta is not None):
-            raise InvalidInput(
-                "eta, how far one person moves the logarithm of a p-value, goes with score='log p', and is "
-                "needed there."
-            )
-        if self.eta is not None:
-            _require.positive(eta=self.eta)
 
     @property
     def redraws(self) -> bool:

@@ -43,9 +43,18 @@ from ..accounting.composition import optimal_delta
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, noise
-from .arrow_columns import require_public
 from .noise import draw
-from .protocols import Integers, Release, Sensitivity, Statistic, check_source, is_statistic, release
+from .protocols import (
+    FACTS,
+    STATISTIC,
+    Integers,
+    Release,
+    Sensitivity,
+    Statistic,
+    check_source,
+    is_statistic,
+    release,
+)
 from .stability import check_budget, check_stable, stated
 from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of, step_of
 
@@ -53,7 +62,7 @@ State = dict[str, Any]
 # The names of the noise on the threshold and of the number of positives in the states of `adaptive`.
 NOISE = ("noise", "positives")
 _SEVERAL = "a question must have a single number as its value. Ask for one Component of it."
-_FOREIGN_STATE = "the state is not one that start() or answer() gave."
+FOREIGN_STATE = "the state is not one that start() or answer() gave."
 
 
 # The tags of this class and the next stand in ledgers and stay, though they are not the names of the classes.
@@ -77,14 +86,8 @@ class Component:
     Proof:     by definition of that norm.
     """
 
-    statistic: Statistic
+    statistic: Annotated[Statistic, STATISTIC]
     index: Annotated[int, at_least(0)]
-
-    def __post_init__(self) -> None:
-        if not is_statistic(self.statistic):
-            raise _require.fail(
-                "statistic", type(self.statistic).__name__, "a statistic, such as Histogram(column=...)"
-            )
 
     @property
     def step(self) -> Fraction:
@@ -209,9 +212,9 @@ class SparseVectorRounds:
         up."""
         counted = (*self.names, "asked")
         if not isinstance(state, dict) or set(state) != {*counted, *more}:
-            raise InvalidInput(_FOREIGN_STATE)
+            raise InvalidInput(FOREIGN_STATE)
         if any(type(state[name]) is not int for name in counted):
-            raise InvalidInput(_FOREIGN_STATE)
+            raise InvalidInput(FOREIGN_STATE)
         for used, limit, what in (
             (state[self.names[1]], self.max_positives, f"{self.names[1]} were given"),
             (state["asked"], questions, "declared questions were asked"),
@@ -421,7 +424,6 @@ def _check_positives(**named: int) -> None:
             raise _require.fail(name, positives, "at most 10**12")
 
 
-Facts = Annotated[Public, Limit(require_public)]
 Positives = Annotated[int, Limit(_check_positives)]
 Split = tuple[Annotated[Real, POSITIVE], ...]
 
@@ -449,7 +451,7 @@ class SparseVector(Thresholds):
     Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
     """
 
-    public: Facts
+    public: Annotated[Public, FACTS]
     threshold: Annotated[int, INTEGER]
     epsilon: Annotated[Real, PRICE]
     positives: Positives = 1
@@ -499,7 +501,7 @@ class AboveThreshold:
 
     any_version: ClassVar[bool] = True
 
-    public: Facts
+    public: Annotated[Public, FACTS]
     threshold: Annotated[int, INTEGER]
     epsilon: Annotated[Real, PRICE]
     sensitivity: Annotated[int, at_least(1)] = 1
@@ -730,7 +732,7 @@ class RedrawnSparseVector(Thresholds):
     Assumes:   as `SparseVector`.
     """
 
-    public: Facts
+    public: Annotated[Public, FACTS]
     threshold: Annotated[int, INTEGER]
     epsilon: Real
     delta: float
@@ -812,7 +814,7 @@ class StableSparseVector:
                once.
     """
 
-    public: Facts
+    public: Annotated[Public, FACTS]
     epsilon: Real
     delta: float
     failures: Annotated[int, at_least(1)]
