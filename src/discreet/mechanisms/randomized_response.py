@@ -19,6 +19,7 @@ in a browser, which limits them to integer odds below 2**52; here odds are any r
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -38,12 +39,14 @@ from ..accounting import RandomizedResponse as RandomizedResponseEvent
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, noise
-from .protocols import Release, check_source, release
+from .protocols import Release, check_source, of_kind, release
 from .statistics import require_rows
 
 # numbers of categories, from 0
 Codes = NDArray[np.int64]
 Rows = tuple[tuple[Fraction, ...], ...]
+People = Annotated[int, at_least(1)]
+Confidence = Annotated[float, OPEN_PROBABILITY]
 # Beyond this a false report is e^500 times less likely than a true one, and the exact integers of such odds
 # would be needlessly long.
 _LARGEST_EPSILON = 500
@@ -110,26 +113,26 @@ def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes
     return array.astype(np.int64, copy=False)
 
 
-class ResponseDesign:
+class ResponseDesign(ABC):
     """Provides what `Kary` and `Channel` have in common: how reports become estimates."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def truths(self) -> int:
         """The number of true categories."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def reports(self) -> int:
         """The number of different reports."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def ratio(self) -> Fraction:
         """The largest ratio of the probabilities that two truths give to one report: exp(epsilon),
         exactly."""
-        raise NotImplementedError
 
     @property
     def epsilon(self) -> float:
@@ -140,35 +143,34 @@ class ResponseDesign:
         """Return the price of one report for the person who gives it."""
         return PureDP(epsilon=self.epsilon, neighbors=neighbors)
 
+    @abstractmethod
     def respond(self, codes: Codes, entropy: Entropy) -> Codes:
         """Draw one report for each truth. Truths are numbered from 0; every draw is independent and exact."""
-        raise NotImplementedError
 
+    @abstractmethod
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
         """Return unbiased estimates of the true counts, from the counts of reports."""
-        raise NotImplementedError
 
+    @abstractmethod
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
         """Return estimates of the variances of `estimate`, due to the random reports alone, from the counts
         of reports."""
-        raise NotImplementedError
 
-    def error(self, people: int, confidence: float = 0.95) -> float:
+    @_require.check_options
+    def error(self, people: People, confidence: Confidence = 0.95) -> float:
         """Return an upper bound on the distance of every estimated count from the true one; it holds with
         probability `confidence`.
 
         Proof: an estimate is a sum of independent terms, one per person. `deviation`, with a union bound over
                the categories.
         """
-        _require.integer(people=people, at_least=1)
-        _require.open_probability(confidence=confidence)
         log_term = math.log(2 * self.truths / (1 - confidence))
         return max(deviation(people, *moments, log_term) for moments in self._moments()) * (1 + 1e-12)
 
+    @abstractmethod
     def _moments(self) -> list[tuple[float, float]]:
         """Return the (width, unit_variance) of `deviation` for one person's part of the estimate of each
         category; one pair if all are alike."""
-        raise NotImplementedError
 
     def _check_codes(self, codes: Any) -> Codes:
         """Return codes as integers; refuse numbers of no category."""
@@ -440,7 +442,7 @@ def grid_response_design(side: Annotated[int, at_least(2)], epsilon: Real) -> Ka
 @_require.check_options
 def yes_fraction_variance(
     p: Annotated[Real, OPEN_PROBABILITY],
-    people: Annotated[int, at_least(1)],
+    people: People,
     fraction: Annotated[Real, PROBABILITY] | None = None,
 ) -> Fraction:
     """Return the variance of Warner's estimate of the fraction of people with the truth "yes", if each of N =
@@ -540,7 +542,7 @@ class RandomizedResponse:
     public: Annotated[Public, Limit(require_rows)]
     column: str
     epsilon: Real | None = None
-    lottery: Kary | Channel | None = None
+    lottery: Annotated[Kary | Channel, of_kind(Kary | Channel, "a Kary or a Channel")] | None = None
     missing: bool = False
 
     def __post_init__(self) -> None:
@@ -555,8 +557,6 @@ class RandomizedResponse:
                 f"give either epsilon or a design of your own, got epsilon={self.epsilon!r} and "
                 f"lottery={self.lottery!r}."
             )
-        if self.lottery is not None and not isinstance(self.lottery, Kary | Channel):
-            raise _require.fail("lottery", self.lottery, "a Kary or a Channel")
         if self.design.truths != len(self.labels):
             raise InvalidInput(
                 f"the design is for {self.design.truths} categories and column {self.column!r} has "
