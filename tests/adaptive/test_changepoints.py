@@ -357,7 +357,7 @@ def test_the_price_and_the_papers_scales():
             lambda: LikelihoodScores(column="x", time="t", times=1, change=RISE),
         ),
         (
-            "values and the times are both column 'x'",
+            "column and time are the same column 'x'",
             lambda: LikelihoodScores(column="x", time="x", times=5, change=RISE),
         ),
         (
@@ -365,7 +365,7 @@ def test_the_price_and_the_papers_scales():
             lambda: LikelihoodScores(column="x", time="t", times=5, change="up"),
         ),
         (
-            "times must be at most 1000000, got 1000000000",
+            "times must be at most 1,000,000, got 1000000000",
             lambda: LikelihoodScores(column="x", time="t", times=10**9, change=RISE),
         ),
         ("margin=3 leaves nothing of 5 times", lambda: RankScores(column="x", time="t", times=5, margin=3)),

@@ -27,10 +27,10 @@ from discreet.adaptive import (
     LordPlusPlus,
     ShakyLadder,
     Submission,
-    _sparse_vector,
     leaderboard,
 )
 from discreet.adaptive.leaderboard import losses
+from discreet.mechanisms import sparse_vector
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
@@ -54,7 +54,7 @@ class Enumerated:
 
     def __post_init__(self) -> None:
         self.script: list[int] = []
-        self.monkeypatch.setattr(_sparse_vector, "draw", lambda scale, entropy: self.script.pop(0))
+        self.monkeypatch.setattr(sparse_vector, "draw", lambda scale, entropy: self.script.pop(0))
         # Who is wrong is computed once for each table and submission, not for each of thousands of noises.
         self.monkeypatch.setattr(leaderboard, "losses", functools.cache(losses))
         rounds = self.board.rounds

@@ -15,9 +15,9 @@ from benchmarks._holdout_experiment import _Run, science
 
 from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Halted, InvalidInput, PrivateFact, Public
 from discreet import accounting as acc
-from discreet.adaptive._sparse_vector import SparseVectorRounds
 from discreet.adaptive.holdout import Check, Thresholdout
 from discreet.mechanisms import CountsBelow, Sensitivity, Sum, Trusted
+from discreet.mechanisms.sparse_vector import SparseVectorRounds
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
 

@@ -29,6 +29,7 @@ from .randomizers import (
     frozen,
     largest_ratio,
     laws,
+    within,
 )
 
 each_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -55,7 +56,7 @@ def test_the_ratio_of_probabilities_over_all_reports_is_at_most_exp_epsilon_exac
 ) -> None:
     ratio = assert_exactly_private(laws(case), case.randomizer.epsilon)
     assert ratio <= case.randomizer.ratio
-    assert _base.within(case.randomizer.ratio, case.randomizer.epsilon)
+    assert within(case.randomizer.ratio, case.randomizer.epsilon)
     if case.tight:
         assert ratio == case.randomizer.ratio
 

@@ -141,7 +141,9 @@ def test_a_limit_on_a_parameter_does_not_replace_the_check_of_its_type() -> None
     def bound(delta: Annotated[float, NON_NEGATIVE]) -> float:
         return float(delta)
 
-    with pytest.raises(InvalidInput, match="delta must be a number that a float holds, got a value of type int"):
+    with pytest.raises(
+        InvalidInput, match="delta must be a number that a float holds, got a value of type int"
+    ):
         bound(10**5000)
 
 

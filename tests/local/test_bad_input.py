@@ -12,9 +12,9 @@ import pytest
 
 from discreet import local
 from discreet._errors import DiscreetError, InvalidInput
-from discreet.local import _base
 from discreet.mechanisms import Channel
 from discreet.sampling import Entropy, SeededEntropy
+from tests.contracts.randomizers import within
 
 from ..contracts.randomizers import CASES, frozen
 from ..loops import for_each
@@ -148,8 +148,8 @@ def test_an_epsilon_beyond_all_odds_is_drawn_with_the_largest_odds(epsilon: Any)
     assert local.HadamardResponse(epsilon=epsilon, domain=9).domain == 9
     assert local.SubsetSelection(epsilon=epsilon, domain=9).size == 1
     assert local.HybridMean(epsilon=epsilon, low=0, high=1, steps=4)._parts[1].window == 1
-    assert _base.within(Fraction(2**52), epsilon)
-    assert not _base.within(Fraction(2**52), 36)
+    assert within(Fraction(2**52), epsilon)
+    assert not within(Fraction(2**52), 36)
 
 
 def test_reports_may_be_unsigned_integers() -> None:

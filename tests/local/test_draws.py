@@ -18,6 +18,7 @@ from discreet import local
 from discreet._errors import InvalidInput
 from discreet.local import _base
 from discreet.sampling import SeededEntropy
+from tests.contracts.randomizers import within
 
 from ..loops import for_each
 from ..mechanisms.laws import assert_law
@@ -90,8 +91,8 @@ def test_odds_never_exceed_exp_epsilon_and_miss_it_by_little(epsilon: float, tru
         goal = mpmath.exp(mpmath.mpf(epsilon))
         assert mpmath.mpf(a) / b <= goal
         assert (mpmath.mpf(a) / b >= goal * (1 - mpmath.mpf(2) ** -28)) or truth * a + other * b > 1 << 50
-    assert _base.within(Fraction(a, b), epsilon)
-    assert not _base.within(Fraction(a, b) * Fraction(11, 10), epsilon) or truth * a + other * b > 1 << 50
+    assert within(Fraction(a, b), epsilon)
+    assert not within(Fraction(a, b) * Fraction(11, 10), epsilon) or truth * a + other * b > 1 << 50
 
 
 @given(st.floats(1e-6, 60))
@@ -120,7 +121,7 @@ def test_a_domain_that_is_none_is_refused(name: str, domain: object) -> None:
 @for_each("name", local.ORACLES)
 def test_extreme_but_honest_parameters_work_and_stay_within_their_claim(name: str, epsilon: object) -> None:
     oracle = local.ORACLES[name](epsilon=epsilon, domain=6)
-    assert _base.within(oracle.ratio, oracle.epsilon)
+    assert within(oracle.ratio, oracle.epsilon)
     release = oracle.estimate(oracle.respond([0, 1, 5], entropy=SeededEntropy(1)))
     assert np.isfinite(release.value).all()
     assert np.isfinite(oracle.error(3))

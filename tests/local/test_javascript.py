@@ -21,6 +21,7 @@ import pytest
 from discreet import local
 from discreet.local import _base
 from discreet.sampling import SeededEntropy, exp_neg
+from tests.contracts.randomizers import within
 
 from ..contracts.randomizers import DESIGN
 
@@ -432,8 +433,8 @@ def test_javascript_refuses_exactly_the_descriptions_that_cost_more_than_they_cl
             {"kind": "table", "ends": [[b, a + b], [a, a + b]], **shared},
             {"kind": "unary", "domain": 3, "thresholds": coins, **shared},
         ]
-        ours += [a > b and _base.within(Fraction(a, b), claim), _base.within(Fraction(a, b), claim)]
-        ours.append(_base.within(Fraction(coins[0], coins[1]) ** 2, claim))
+        ours += [a > b and within(Fraction(a, b), claim), within(Fraction(a, b), claim)]
+        ours.append(within(Fraction(coins[0], coins[1]) ** 2, claim))
     specs.append(
         {
             "kind": "kary",
@@ -521,4 +522,4 @@ def test_the_script_uses_no_other_randomness_and_no_dependency() -> None:
 
 def test_randomizers_without_a_twin_say_so() -> None:
     with pytest.raises(ValueError, match="no client for browsers"):
-        local.LocalRandomizer().client()
+        local.LocalRandomizer.client(local.KaryResponse(epsilon=1, domain=3))

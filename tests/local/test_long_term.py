@@ -12,8 +12,8 @@ import pytest
 
 from discreet import local
 from discreet._errors import BudgetExceeded, InvalidInput
-from discreet.local import _base
 from discreet.sampling import Entropy, SeededEntropy
+from tests.contracts.randomizers import within
 
 from ..contracts.audit import CountingEntropy
 from ..contracts.randomizers import RAPPOR, apart, assert_exactly_private, largest_ratio, law
@@ -46,7 +46,7 @@ def test_one_report_alone_costs_the_first_epsilon(randomizer: Any) -> None:
 def test_any_number_of_reports_of_one_permanent_answer_costs_epsilon_in_all(times: int) -> None:
     found = [law(lambda entropy, v=v: history(CHAIN, [v] * times, entropy, switch=False)) for v in range(3)]
     ratio = assert_exactly_private(found, CHAIN.epsilon)
-    assert not _base.within(ratio, CHAIN.first_epsilon)  # and more than one report alone
+    assert not within(ratio, CHAIN.first_epsilon)  # and more than one report alone
 
 
 def test_a_device_that_goes_on_with_its_first_answer_hides_that_its_value_changed() -> None:
@@ -67,7 +67,7 @@ def test_a_device_that_switches_between_permanent_answers_shows_that_its_value_c
             for h in ([0] * times, [0, 1] * (times // 2))
         )
         ratios.append(largest_ratio([constant, changing]))
-    assert not _base.within(ratios[0], sharp.epsilon)
+    assert not within(ratios[0], sharp.epsilon)
     assert ratios[1] > 2 * ratios[0]
 
 

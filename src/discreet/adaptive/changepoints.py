@@ -32,7 +32,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,29 +42,33 @@ from .. import _require
 from .._errors import INTERRUPTIONS, InvalidInput
 from .._public import REPLACE, Public
 from .._registry import described
-from .._require import Real
+from .._require import FINITE, OPEN_PROBABILITY, POSITIVE, Limit, Real, at_least, at_most
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import (
+    FACTS,
     Integers,
     Interactive,
     Release,
     Sensitivity,
     check_source,
+    of_kind,
     release,
     require_columns,
 )
 from ..mechanisms.selection import PermuteAndFlip, ReportNoisyMax, Select, moves_one_way
+from ..mechanisms.sparse_vector import SparseVectorRounds, State, declared, failure_of
 from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
-from ._sparse_vector import SparseVectorRounds
+from .significance import CHANCE, check_columns
 
 # Ratios are rounded to multiples of 1 / GRID nat; error bounds include that. Chosen by hand, not tuned.
 GRID = 256
 # Rank scores are rounded down to units of 1 / (_RANK_UNITS margin), so that a score moves by at most 2
 # _RANK_UNITS units if one row appears. A multiple of 4 (`RankScores.__call__`). Chosen by hand, not tuned.
 _RANK_UNITS = 512
+A_FLOAT = Limit(_require.a_float)
 # The largest number of times of a series: one score per time is held in memory. Chosen by hand.
 _MAX_TIMES = 1_000_000
 # The largest ratio, in nats: sums over fewer than 2**35 rows, in units of 1 / GRID, stay within 64 bits.
@@ -88,21 +92,23 @@ class Change(Protocol):
     def draw(self, generator: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]: ...
 
 
+def _check_change(before: float, after: float) -> None:
+    """Refuse two equal distributions."""
+    if before == after:
+        raise InvalidInput(f"before and after are both {before!r}: there is no change to find.")
+
+
 @described("adaptive.BernoulliChange")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BernoulliChange:
     """Describes values 0 or 1: 1 has probability `before`, and after the change probability `after`. A value
     of at least one half counts as 1."""
 
-    before: float
-    after: float
+    before: Annotated[float, CHANCE]
+    after: Annotated[float, CHANCE]
 
     def __post_init__(self) -> None:
-        _require.open_probability(before=self.before, after=self.after)
-        # again as floats: a fraction above 0 or below 1 may round to 0 or 1
-        _require.open_probability(before=float(self.before), after=float(self.after))
-        if self.before == self.after:
-            raise InvalidInput(f"before and after are both {self.before!r}: there is no change to find.")
+        _check_change(self.before, self.after)
 
     @property
     def range(self) -> tuple[float, float]:
@@ -134,17 +140,13 @@ class GaussianChange:
     """Describes normal values with mean `before`, and after the change with mean `after`; `deviation` is
     their standard deviation. Ratios are clipped to [-most, most], in nats."""
 
-    before: float
-    after: float
-    deviation: float = 1.0
-    most: float = 2.0
+    before: Annotated[float, FINITE, A_FLOAT]
+    after: Annotated[float, FINITE, A_FLOAT]
+    deviation: Annotated[float, POSITIVE, A_FLOAT] = 1.0
+    most: Annotated[float, POSITIVE, A_FLOAT] = 2.0
 
     def __post_init__(self) -> None:
-        _require.finite(before=self.before, after=self.after)
-        _require.positive(deviation=self.deviation, most=self.most)
-        _require.a_float(before=self.before, after=self.after, deviation=self.deviation, most=self.most)
-        if self.before == self.after:
-            raise InvalidInput(f"before and after are both {self.before!r}: there is no change to find.")
+        _check_change(self.before, self.after)
         if not 0 < abs(self._exact_slope) < 10**100:
             raise InvalidInput(
                 f"deviation={self.deviation!r} is too small for a change from {self.before!r} to "
@@ -243,17 +245,10 @@ class _Series:
 
     column: str
     time: str
-    times: int
+    times: Annotated[int, at_least(2), at_most(_MAX_TIMES)]
 
     def __post_init__(self) -> None:
-        _require.integer(times=self.times, at_least=2)
-        if self.times > _MAX_TIMES:
-            raise _require.fail("times", self.times, f"at most {_MAX_TIMES}")
-        for column in (self.column, self.time):
-            if not isinstance(column, str):
-                raise _require.fail("column", column, "the name of a column")
-        if self.column == self.time:
-            raise InvalidInput(f"the values and the times are both column {self.column!r}. Name two columns.")
+        check_columns(column=self.column, time=self.time)
 
     def check(self, public: Public) -> None:
         """Check that the unit of privacy is one row, and that the values have declared bounds."""
@@ -293,12 +288,10 @@ class LikelihoodScores(_Series):
     Proof:     sums are exact integers (`_MAX_RATIO`), and each row's ratio lies in `grid_range` (`on_grid`).
     """
 
-    change: Change
+    change: Annotated[Change, of_kind(Change, "a GaussianChange or another Change")]
 
     def __post_init__(self) -> None:
         _Series.__post_init__(self)
-        if not isinstance(self.change, Change):
-            raise _require.fail("change", type(self.change).__name__, "a GaussianChange or another Change")
         if not max(map(abs, self.change.range)) <= _MAX_RATIO:
             raise _require.fail("the range of change", self.change.range, f"at most {_MAX_RATIO} nats")
 
@@ -344,11 +337,10 @@ class RankScores(_Series):
                it.
     """
 
-    margin: int
+    margin: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
         _Series.__post_init__(self)
-        _require.integer(margin=self.margin, at_least=1)
         if 2 * self.margin > self.times:
             raise InvalidInput(
                 f"margin={self.margin!r} leaves nothing of {self.times} times. Give at most half of them."
@@ -516,9 +508,6 @@ def score_selector(
     )
 
 
-State = dict[str, Any]
-
-
 @described("adaptive.Alarm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
@@ -542,7 +531,7 @@ class ChangeWatch(Interactive):
     and Laplace noise for the estimate; the default has the same guarantee and a smaller error.
 
     Guarantee: epsilon-DP, for any number of windows, each chosen after the answers before it.
-    Proof:     half of epsilon for the comparisons: `_sparse_vector.SparseVectorRounds` with one positive. One
+    Proof:     half of epsilon for the comparisons: `SparseVectorRounds` with one positive. One
                row moves the best score of a window, a maximum of sums, by at most the sensitivity of
                `LikelihoodScores`, and under add_remove and zero_out in all windows the same way. Half for the
                estimate: `score_selector` over the scores of one window, whose first and last time are public.
@@ -550,30 +539,23 @@ class ChangeWatch(Interactive):
     Assumes:   the state stays secret, and each state is used for one question only.
     """
 
-    public: Public
+    public: Annotated[Public, FACTS]
     column: str
     time: str
     times: int
     change: Change
-    window: int
-    threshold: Real
-    epsilon: Real
+    window: Annotated[int, at_least(1)]
+    threshold: Annotated[Real, FINITE]
+    epsilon: Annotated[Real, POSITIVE]
     paper: bool = False
-    questions: int | None = None
+    questions: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
-        arrow_columns.require_public(self.public)
         self.scores.check(self.public)
-        _require.integer(window=self.window, at_least=1)
         if self.window > self.times:
             raise InvalidInput(
                 f"window={self.window!r} is longer than the {self.times} times. Give at most that."
             )
-        _require.finite(threshold=self.threshold)
-        _require.positive(epsilon=self.epsilon)
-        _require.flag(paper=self.paper)
-        if self.questions is not None:
-            _require.integer(questions=self.questions, at_least=1)
 
     def rehearse(self, source: Source) -> None:
         """Refuse a missing time column before anything is charged: the schema need not declare it."""
@@ -648,14 +630,7 @@ class ChangeWatch(Interactive):
         """Return a bound a, in nats: with probability `confidence`, every window that raises the alarm has a
         best score of at least t - a, and every other window one below t + a, where t is the threshold rounded
         to a multiple of 1 / GRID nat."""
-        _require.open_probability(confidence=confidence)
-        if self.questions is None:
-            raise InvalidInput(
-                "how far off the alarms may be depends on how many windows there are: declare questions=..."
-            )
-        return Fraction(
-            self.rounds.noise_bound(1 - _require.exact(confidence, "confidence"), self.questions), GRID
-        )
+        return Fraction(self.rounds.noise_bound(failure_of(confidence), declared(self.questions)), GRID)
 
 
 def best_scores(parts: Any, window: int) -> NDArray[np.int64]:
@@ -669,15 +644,20 @@ def best_scores(parts: Any, window: int) -> NDArray[np.int64]:
     return scores
 
 
-def alarm_threshold(watch: ChangeWatch, *, false_alarm: float, runs: int = 2000, seed: int = 0) -> float:
+@_require.check_options
+def alarm_threshold(
+    watch: ChangeWatch,
+    *,
+    false_alarm: Annotated[float, OPEN_PROBABILITY],
+    runs: Annotated[int, at_least(10)] = 2000,
+    seed: int = 0,
+) -> float:
     """Return the threshold, in nats, at which a series without a change, with one row at each time, raises a
     false alarm with about the probability `false_alarm`.
 
     Computed from `runs` simulated series, noise included: no data is read and nothing is charged. It is an
     estimate: with 2000 runs the probability is off by about 0.02.
     """
-    _require.open_probability(false_alarm=false_alarm)
-    _require.integer(runs=runs, at_least=10)
     if false_alarm * runs < 1:
         raise _require.fail("runs", runs, f"at least {math.ceil(1 / false_alarm)} for so rare a false alarm")
     generator, rounds = np.random.default_rng(seed), watch.rounds

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,10 +42,24 @@ from scipy.special import zeta
 from .. import _require
 from .._errors import InvalidInput, Unsupported
 from .._registry import described
-from .._require import plain
+from .._require import NON_EMPTY, NON_NEGATIVE, OPEN_PROBABILITY, POSITIVE, PROBABILITY, Limit
 from ..accounting import Event, NonPrivate
+from ..mechanisms.protocols import of_kind
 
 Levels = NDArray[np.float64]
+
+
+def _check_exponent(**named: float) -> None:
+    """Refuse an exponent at which a sequence has no sum, or is spent on the first test."""
+    _require.positive(**named)
+    for name, exponent in named.items():
+        if not 1 < exponent <= 50:
+            raise _require.fail(
+                name,
+                exponent,
+                "in (1, 50]: at or below one the sequence has no sum, and beyond 50 it is spent on the first "
+                "test",
+            )
 
 
 @described("adaptive.PowerLaw")
@@ -55,15 +69,7 @@ class PowerLaw:
     (arXiv:1802.09098) use the exponent 1.6 for SAFFRON.
     """
 
-    exponent: float = 1.6
-
-    def __post_init__(self) -> None:
-        _require.positive(exponent=self.exponent)
-        if not 1 < self.exponent <= 50:
-            raise InvalidInput(
-                f"exponent={self.exponent!r} is not in (1, 50]: at or below one the sequence has no sum, and "
-                "beyond 50 it is spent on the first test."
-            )
+    exponent: Annotated[float, Limit(_check_exponent)] = 1.6
 
     def __call__(self, count: int) -> Levels:
         """Return the first `count` summands."""
@@ -92,14 +98,9 @@ class Javanmard:
 class Listed:
     """Spends by a finite list: these terms, then zeros. For a stream whose length is known."""
 
-    terms: tuple[float, ...]
+    terms: Annotated[tuple[Annotated[float, NON_NEGATIVE], ...], NON_EMPTY]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "terms", tuple(map(plain, _require.listed(terms=self.terms))))
-        if not self.terms:
-            raise InvalidInput("terms is empty: give at least one.")
-        for term in self.terms:
-            _require.non_negative(term=term)
         if any(later > earlier for earlier, later in zip(self.terms, self.terms[1:], strict=False)):
             raise InvalidInput(
                 "terms must not increase: the theorems need that. Sort them from largest to smallest."
@@ -158,11 +159,11 @@ def pvalues_of(values: Any) -> Levels:
     try:
         pvalues = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidInput("p-values must be numbers in [0, 1].") from None
+        pvalues = np.array(np.nan)
+    if not (np.all(pvalues >= 0) and np.all(pvalues <= 1)):
+        raise InvalidInput("p-values must be numbers in [0, 1], without NaN.")
     if pvalues.ndim != 1:
         raise InvalidInput(f"p-values must be a flat sequence; this has {pvalues.ndim} dimensions.")
-    if not (np.all(pvalues >= 0) and np.all(pvalues <= 1)):
-        raise InvalidInput("p-values must be in [0, 1], without NaN.")
     return pvalues
 
 
@@ -185,16 +186,31 @@ class FDRProcedure:
     """Base of the procedures of online false discovery rate control: the target rate `alpha`, and the
     price."""
 
-    alpha: float
-
-    def __post_init__(self) -> None:
-        _require.open_probability(alpha=self.alpha)
+    alpha: Annotated[float, OPEN_PROBABILITY]
 
     @property
     def event(self) -> Event:
         """Return `NonPrivate`: there is no privacy guarantee, so the curator refuses the procedure on
         protected data."""
         return NonPrivate()
+
+
+def _check_wealth(**named: float | None) -> None:
+    """Refuse a negative wealth; None stands for the default."""
+    _require.non_negative(**{name: value for name, value in named.items() if value is not None})
+
+
+def _set_wealth(procedure: Lord3 | _SpendingProcedure, share: float) -> None:
+    """Set the initial wealth to this share of alpha, where none is given; refuse one above alpha."""
+    if procedure.wealth is None:
+        object.__setattr__(procedure, "wealth", procedure.alpha * share)
+    if procedure.wealth > procedure.alpha:
+        raise InvalidInput(
+            f"wealth={procedure.wealth!r} is above alpha={procedure.alpha!r}. Give at most alpha."
+        )
+
+
+_WEALTH, _SPENDING = Limit(_check_wealth), of_kind(Spending, "PowerLaw, Javanmard or Listed")
 
 
 _JAVANMARD_MONTANARI = Javanmard()
@@ -216,29 +232,19 @@ class Lord3(FDRProcedure):
     Proof:     Javanmard & Montanari 2018, arXiv:1603.09000, Section 3 (LORD 3) and Theorem 3.1.
     """
 
-    wealth: float = None  # type: ignore[assignment]
-    payout: float = None  # type: ignore[assignment]
-    spending: Spending = _JAVANMARD_MONTANARI
+    wealth: Annotated[float, _WEALTH] = None  # type: ignore[assignment]
+    payout: Annotated[float, _WEALTH] = None  # type: ignore[assignment]
+    spending: Annotated[Spending, _SPENDING] = _JAVANMARD_MONTANARI
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.wealth is None:
-            object.__setattr__(self, "wealth", self.alpha / 10)
-        _require.non_negative(wealth=self.wealth)
-        if self.wealth > self.alpha:
-            raise InvalidInput(f"wealth={self.wealth!r} is above alpha={self.alpha!r}. Give at most alpha.")
+        _set_wealth(self, 0.1)
         if self.payout is None:
             object.__setattr__(self, "payout", self.alpha - self.wealth)
-        _require.non_negative(payout=self.payout)
         # 1e-12: the default payout is alpha - wealth in floats, and may be rounded up
         if self.wealth + self.payout > self.alpha * (1 + 1e-12):
             raise InvalidInput(
                 f"wealth={self.wealth!r} and payout={self.payout!r} add up to more than "
                 f"alpha={self.alpha!r}. Give a smaller payout."
-            )
-        if not isinstance(self.spending, Spending):
-            raise InvalidInput(
-                f"spending must be PowerLaw, Javanmard or Listed, got {type(self.spending).__name__}."
             )
 
     def start(self) -> HypothesisStream:
@@ -302,14 +308,8 @@ class GeneralizedAlphaInvesting(FDRProcedure):
                on the payout meet; Foster & Stine 2008, Theorem 2, for power 1.
     """
 
-    fraction: float = 0.1
-    power: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require.open_probability(fraction=self.fraction)
-        _require.positive(power=self.power)
-        _require.probability(power=self.power)
+    fraction: Annotated[float, OPEN_PROBABILITY] = 0.1
+    power: Annotated[float, POSITIVE, PROBABILITY] = 1.0
 
     def start(self) -> HypothesisStream:
         """Return a stream that tests one hypothesis at a time."""
@@ -394,7 +394,9 @@ _POWER_LAW, _JAVANMARD = PowerLaw(), Javanmard()
 
 
 @_require.check_options
-def benjamini_hochberg(pvalues: Any, *, alpha: float, dependent: bool = False) -> NDArray[np.bool_]:
+def benjamini_hochberg(
+    pvalues: Any, *, alpha: Annotated[float, OPEN_PROBABILITY], dependent: bool = False
+) -> NDArray[np.bool_]:
     """Return which of m hypotheses to reject, as a mask: those with the k smallest p-values, where k is the
     largest number for which the k-th smallest p-value is at most alpha k / m.
 
@@ -404,8 +406,6 @@ def benjamini_hochberg(pvalues: Any, *, alpha: float, dependent: bool = False) -
                dependent p-values; with `dependent`, for any dependence. Not private.
     Proof:     Benjamini & Hochberg 1995, Theorem 1; Benjamini & Yekutieli 2001, Theorems 1.2 and 1.3.
     """
-    _require.open_probability(alpha=alpha)
-    _require.flag(dependent=dependent)
     values = pvalues_of(pvalues)
     count = len(values)
     order = np.argsort(values, kind="stable")
@@ -423,23 +423,14 @@ class _SpendingProcedure(FDRProcedure):
     the `spending` sequence distributes over later tests, as it does the initial `wealth`.
     """
 
-    wealth: float = None  # type: ignore[assignment]
-    spending: Spending = _POWER_LAW
+    wealth: Annotated[float, _WEALTH] = None  # type: ignore[assignment]
+    spending: Annotated[Spending, _SPENDING] = _POWER_LAW
 
     # The default initial wealth, as a share of alpha.
     _share = 0.5
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.wealth is None:
-            object.__setattr__(self, "wealth", self.alpha * self._share)
-        _require.non_negative(wealth=self.wealth)
-        if self.wealth > self.alpha:
-            raise InvalidInput(f"wealth={self.wealth!r} is above alpha={self.alpha!r}. Give at most alpha.")
-        if not isinstance(self.spending, Spending):
-            raise InvalidInput(
-                f"spending must be PowerLaw, Javanmard or Listed, got {type(self.spending).__name__}."
-            )
+        _set_wealth(self, self._share)
 
     def uses_term(self, values: Levels) -> NDArray[np.bool_] | None:
         """Return which tests, by their p-values, use up a term of the spending sequence; None means
@@ -542,7 +533,7 @@ class LordPlusPlus(_SpendingProcedure):
     Proof:     Ramdas, Yang, Wainwright & Jordan 2017, arXiv:1710.00499, Section 3 (levels) and Theorem 1.
     """
 
-    spending: Spending = _JAVANMARD
+    spending: Annotated[Spending, _SPENDING] = _JAVANMARD
 
     _share = 0.1
 
@@ -557,11 +548,7 @@ class Saffron(_SpendingProcedure):
     Proof:     Ramdas, Zrnic, Wainwright & Jordan 2018, arXiv:1802.09098, Theorem 1 and Algorithm 1.
     """
 
-    candidate: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require.open_probability(candidate=self.candidate)
+    candidate: Annotated[float, OPEN_PROBABILITY] = 0.5
 
     def uses_term(self, values: Levels) -> NDArray[np.bool_]:
         return values > self.candidate
@@ -582,13 +569,11 @@ class Addis(_SpendingProcedure):
     Proof:     Tian & Ramdas 2019, arXiv:1905.11465, Theorem 1 and Algorithm 1.
     """
 
-    candidate: float = 0.25
-    discard: float = 0.5
+    candidate: Annotated[float, OPEN_PROBABILITY] = 0.25
+    discard: Annotated[float, POSITIVE] = 0.5
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        _require.open_probability(candidate=self.candidate)
-        _require.positive(discard=self.discard)
+        _SpendingProcedure.__post_init__(self)
         if not self.candidate < self.discard <= 1:
             raise InvalidInput(
                 f"discard={self.discard!r} must be above candidate={self.candidate!r} and at most 1."

@@ -18,15 +18,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 from .. import _require
 from .._errors import Unsupported
 from .._public import REPLACE
 from .._registry import described
+from .._require import FLOAT, NON_NEGATIVE, OPEN_PROBABILITY, PROBABILITY, at_least
 from ..accounting import Event, epsilon, zcdp
 from ..accounting.pure import epsilon_of
+from ..mechanisms.protocols import of_kind
 
 SampleError = Callable[[float], float]
+Price = Annotated[float, NON_NEGATIVE, FLOAT]
+Failure = Annotated[float, OPEN_PROBABILITY]
+People = Annotated[int, at_least(1)]
 # A factor on every result: covers the rounding of a few dozen operations in double precision.
 _ROUNDING = 1 + 1e-12
 
@@ -49,7 +55,10 @@ class Bound:
         )
 
 
-def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failure: float) -> float:
+@_require.check_options
+def posterior(
+    *, epsilon: Price, delta: Annotated[float, PROBABILITY], sample_error: SampleError, failure: Failure
+) -> float:
     """Return the radius for (epsilon, delta)-DP answers, by the distribution of the sample given the answers.
 
     Guarantee: with probability 1 - failure, all answers are within the radius of the population's means.
@@ -63,8 +72,6 @@ def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failur
                mean falls below it by as much with at most the same probability.
     Assumes:   answers lie in [0, 1]. c, d and beta are chosen from a grid: each choice is valid.
     """
-    _check(failure, epsilon=epsilon)
-    _require.probability(delta=delta)
     # the theorem's radius would be above 1, and 1 holds for all means in [0, 1]
     if epsilon > 2:
         return 1.0
@@ -81,7 +88,8 @@ def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failur
     return min(1.0, best * _ROUNDING)
 
 
-def max_information(*, epsilon: float, n: int, sample_error: SampleError, failure: float) -> float:
+@_require.check_options
+def max_information(*, epsilon: Price, n: People, sample_error: SampleError, failure: Failure) -> float:
     """Return the radius for epsilon-DP answers: close to that of fresh data while epsilon is below 1 /
     sqrt(n).
 
@@ -98,8 +106,6 @@ def max_information(*, epsilon: float, n: int, sample_error: SampleError, failur
                sample that is off by more than tau. For fresh data this event has probability at most
                2 e^(-2 n tau²) (Hoeffding).
     """
-    _check(failure, epsilon=epsilon)
-    _require.integer(n=n, at_least=1)
     best = 1.0
     # `share` of the failure probability is for the sample error. The rest is halved: b, and as much again for
     # e^t times the probability of the event, 2 e^(-2 n tau²).
@@ -113,7 +119,8 @@ def max_information(*, epsilon: float, n: int, sample_error: SampleError, failur
     return min(1.0, best * _ROUNDING)
 
 
-def mutual_information(*, rho: float, n: int, sample_error: SampleError, failure: float) -> float:
+@_require.check_options
+def mutual_information(*, rho: Price, n: People, sample_error: SampleError, failure: Failure) -> float:
     """Return the radius for rho-zCDP answers (Gaussian noise, for example). It holds for every rho, but it
     grows as 1 / sqrt(failure).
 
@@ -126,8 +133,6 @@ def mutual_information(*, rho: float, n: int, sample_error: SampleError, failure
                Rogers, Roth, Smith, Srebro, Thakkar & Woodworth 2020 (arXiv:1906.09231) and of Russo & Zou
                2016.
     """
-    _check(failure, rho=rho)
-    _require.integer(n=n, at_least=1)
     best = 1.0
     for share in (0.5, 0.1, 0.01):
         p = failure * (1 - share)
@@ -138,7 +143,15 @@ def mutual_information(*, rho: float, n: int, sample_error: SampleError, failure
     return min(1.0, best * _ROUNDING)
 
 
-def stability(*, epsilon: float, delta: float, n: int, sample_error: SampleError, failure: float) -> float:
+@_require.check_options
+def stability(
+    *,
+    epsilon: Price,
+    delta: Annotated[float, PROBABILITY],
+    n: People,
+    sample_error: SampleError,
+    failure: Failure,
+) -> float:
     """Return the radius for (epsilon, delta)-DP answers, by a monitor that looks for the worst of many
     repetitions. It holds for all parameters.
 
@@ -155,9 +168,6 @@ def stability(*, epsilon: float, delta: float, n: int, sample_error: SampleError
                epsilon) that is below 8 epsilon, where theirs is 18 epsilon.
     Assumes:   eta and T are chosen from a grid: each choice is valid.
     """
-    _check(failure, epsilon=epsilon)
-    _require.probability(delta=delta)
-    _require.integer(n=n, at_least=1)
     best = 1.0
     for share in (0.5, 0.1, 0.01):
         deviation = _monitor(float(epsilon), float(delta), n, failure * (1 - share))
@@ -185,7 +195,14 @@ def _monitor(epsilon: float, delta: float, n: int, failure: float) -> float:
     return best
 
 
-def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> float:
+@_require.check_options
+def ladder_error(
+    *,
+    n: People,
+    submissions: Annotated[int, at_least(1)],
+    step: Annotated[float, OPEN_PROBABILITY],
+    failure: Failure,
+) -> float:
     """Return how far the best score of a `Ladder` is from the smallest true risk so far, by the ladder's own
     theorem, which needs no privacy. `step` is the ladder's.
 
@@ -203,8 +220,6 @@ def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> fl
                risk was rounded by at most half a step.
     Assumes:   independent draws, losses in [0, 1].
     """
-    _require.integer(n=n, submissions=submissions, at_least=1)
-    _require.open_probability(step=step, failure=failure)
     levels = math.floor(1 / step + 0.5) + 1
     # ln C(m + k, m + 1), with m `levels` and k `submissions`; 1e-9 covers the rounding of lgamma
     log_functions = math.lgamma(levels + submissions + 1) - math.lgamma(levels + 2) - math.lgamma(submissions)
@@ -212,11 +227,10 @@ def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> fl
     return min(1.0, (math.sqrt(exponent / (2 * n)) + step) * _ROUNDING)
 
 
-def fresh(*, n: int, answers: int, failure: float) -> float:
+@_require.check_options
+def fresh(*, n: People, answers: Annotated[int, at_least(1)], failure: Failure) -> float:
     """Return the radius of this many `answers` if each were computed from `n` fresh people of its own:
     sqrt(ln(2 answers / failure) / (2 n)) (Hoeffding). It is the yardstick for the other functions."""
-    _require.integer(n=n, answers=answers, at_least=1)
-    _require.open_probability(failure=failure)
     return min(1.0, math.sqrt(math.log(2 * answers / failure) / (2 * n)) * _ROUNDING)
 
 
@@ -225,7 +239,14 @@ def fresh(*, n: int, answers: int, failure: float) -> float:
 _DELTAS = (1e-4, 1e-6, 1e-8, 1e-10)
 
 
-def best(event: Event, *, n: int, sample_error: SampleError, confidence: float = 0.95) -> Bound:
+@_require.check_options
+def best(
+    event: Annotated[Event, of_kind(Event, "an accounting event, such as PureDP(epsilon=1)")],
+    *,
+    n: People,
+    sample_error: SampleError,
+    confidence: Annotated[float, OPEN_PROBABILITY] = 0.95,
+) -> Bound:
     """Return the smallest radius that any of the theorems proves for answers whose privacy loss is `event`.
 
     Guarantee: as `posterior`, with failure = 1 - confidence. Each theorem holds by itself, and which one is
@@ -234,10 +255,6 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
                priced for a group of two: epsilon doubles, delta becomes (1 + e^epsilon) delta, rho becomes 4
                rho.
     """
-    if not isinstance(event, Event):
-        raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
-    _require.open_probability(confidence=confidence)
-    _require.integer(n=n, at_least=1)
     failure, as_group = 1 - float(confidence), event.neighbors is not REPLACE
     bounds = [(1.0, "no theorem says more than that a mean lies between 0 and 1")]
     pure = epsilon_of(event)
@@ -282,9 +299,3 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
         bounds.append((radius, "mutual information"))
     radius, theorem = min(bounds, key=lambda pair: pair[0])
     return Bound(radius=radius, confidence=float(confidence), theorem=theorem)
-
-
-def _check(failure: float, **prices: float) -> None:
-    """Refuse a failure probability outside (0, 1) and negative prices."""
-    _require.open_probability(failure=failure)
-    _require.non_negative(**prices)

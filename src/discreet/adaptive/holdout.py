@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -21,19 +21,18 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
-from .._require import Real, plain
+from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, at_most, plain
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import Statistic, arrow_columns, noise
-from ..mechanisms.protocols import Interactive, Release, check_source, is_statistic, release
-from ..mechanisms.sparse_vector import CONSTANTS
+from ..mechanisms.protocols import FACTS, STATISTIC, Interactive, Release, check_source, release
+from ..mechanisms.sparse_vector import CONSTANTS, SparseVectorRounds, State, declared, failure_of
 from ..mechanisms.statistics import length_of, row_contribution, step_of
 from ..sampling import Entropy
 from ..tables import Source
-from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
 
-# The largest number of findings of overfitting. The value was chosen by hand, not tuned.
-_MAX_BUDGET = 10**9
+# A number of findings of overfitting. The largest was chosen by hand, not tuned.
+Budget = Annotated[int, at_least(1), at_most(10**9)]
 
 
 @described("adaptive.Check")
@@ -46,14 +45,10 @@ class Check:
     entries it has one number per entry, and each entry is a question of its own, asked in order.
     """
 
-    statistic: Statistic
+    statistic: Annotated[Statistic, STATISTIC]
     training: Real | tuple[Real, ...]
 
     def __post_init__(self) -> None:
-        if not is_statistic(self.statistic):
-            raise _require.fail(
-                "statistic", type(self.statistic).__name__, "a statistic, such as CountNonNull(...)"
-            )
         if isinstance(self.training, int | float | Fraction):
             _require.finite(training=self.training)
             return
@@ -103,7 +98,7 @@ class Thresholdout(Interactive):
     Proof:     Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (Science 349; arXiv:1506.02629). The
                distance |sum - n training| moves by at most w: each round is the sparse vector technique with
                one positive, w / (2 sigma n) for the threshold and 2w / (4 sigma n) for the comparisons, and
-               its number costs w / (sigma n): `_sparse_vector.SparseVectorRounds`. The sum of the three is
+               its number costs w / (sigma n): `SparseVectorRounds`. The sum of the three is
                charged, exactly, for the grid that is used. (Lectures often state B / (tau n)-DP, for noise of
                scale 4 tau, 8 tau and 2 tau: the same with sigma = 2 tau.)
     Assumes:   training values and questions are chosen without looking at the holdout except through these
@@ -115,28 +110,20 @@ class Thresholdout(Interactive):
                several samples that share rows. For it, start a new Thresholdout on the new version.
     """
 
-    public: Public
-    threshold: Real
-    sigma: Real
-    budget: int
+    public: Annotated[Public, FACTS]
+    threshold: Annotated[Real, POSITIVE]
+    sigma: Annotated[Real, POSITIVE]
+    budget: Budget
     lower: Real = 0
     upper: Real = 1
-    step: Real = 1
-    questions: int | None = None
+    step: Annotated[Real, EXACT, POSITIVE] = Fraction(1)
+    questions: Annotated[int, at_least(1)] | None = None
 
     # Each question may be asked of another version of the holdout ("Versions").
     any_version: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        arrow_columns.require_public(self.public)
-        _require.positive(threshold=self.threshold, sigma=self.sigma)
-        _require.integer(budget=self.budget, at_least=1)
-        if self.budget > _MAX_BUDGET:
-            raise _require.fail("budget", self.budget, f"at most {_MAX_BUDGET}")
         _require.ordered(lower=self.lower, upper=self.upper)
-        object.__setattr__(self, "step", arrow_columns.as_step(self.step))
-        if self.questions is not None:
-            _require.integer(questions=self.questions, at_least=1)
         if max(abs(end) for end in (*self._ends, self._threshold_steps)) * self.size >= arrow_columns.LIMIT:
             raise InvalidInput(
                 "these bounds are more than 2**62 steps for all rows together. Choose a larger step."
@@ -144,25 +131,31 @@ class Thresholdout(Interactive):
         self.event  # noqa: B018 - the property refuses parameters that have no price
 
     @classmethod
+    @_require.check_options
     def pure(
-        cls, public: Public, *, epsilon: Real, budget: int, threshold: Real, **more: Any
+        cls,
+        public: Public,
+        *,
+        epsilon: Annotated[Real, POSITIVE],
+        budget: Budget,
+        threshold: Real,
+        **more: Any,
     ) -> Thresholdout:
         """Return the reusable holdout that is epsilon-DP: sigma = 2 B w / (epsilon n). `more` are other
         fields of the class."""
-        _require.positive(epsilon=epsilon)
-        _require.integer(budget=budget, at_least=1)
         return _with_round(cls, public, _require.exact(epsilon, "epsilon") / budget, budget, threshold, more)
 
     @classmethod
+    @_require.check_options
     def approximate(
         cls,
         public: Public,
         *,
         epsilon: Real,
-        delta: float,
-        budget: int,
+        delta: Annotated[float, OPEN_PROBABILITY],
+        budget: Budget,
         threshold: Real,
-        constants: str = "best",
+        constants: Annotated[str, among((*CONSTANTS, "paper"))] = "best",
         **more: Any,
     ) -> Thresholdout:
         """Return the reusable holdout that is (epsilon, delta)-DP. `constants` names the composition theorem
@@ -172,22 +165,20 @@ class Thresholdout(Interactive):
         Proof: `mechanisms.sparse_vector.CONSTANTS`; the paper's bound is its textbook form ("dwork-roth") at
                delta / 2.
         """
-        _require.one_of((*CONSTANTS, "paper"), constants=constants)
-        _require.integer(budget=budget, at_least=1)
-        _require.open_probability(delta=delta)
         rule, rule_delta = ("dwork-roth", delta / 2) if constants == "paper" else (constants, delta)
         round_epsilon = CONSTANTS[rule](epsilon, rule_delta, budget)
         return _with_round(cls, public, round_epsilon, budget, threshold, more)
 
     @classmethod
+    @_require.check_options
     def for_accuracy(
         cls,
         public: Public,
         *,
-        tolerance: Real,
-        questions: int,
-        budget: int,
-        failure: float = 0.05,
+        tolerance: Annotated[Real, POSITIVE],
+        questions: Annotated[int, at_least(1)],
+        budget: Budget,
+        failure: Annotated[float, OPEN_PROBABILITY] = 0.05,
         **more: Any,
     ) -> Thresholdout:
         """Return the reusable holdout with the parameters of the paper's accuracy theorem: T = 3 tau / 4 and
@@ -196,9 +187,6 @@ class Thresholdout(Interactive):
         The theorem holds for holdouts above a size whose constant it does not state; `within` of an answer is
         the proved error for this holdout.
         """
-        _require.positive(tolerance=tolerance)
-        _require.integer(questions=questions, at_least=1)
-        _require.open_probability(failure=failure)
         tau = _require.exact(tolerance, "tolerance")
         logarithm = Fraction(noise.log_above(4 * questions / _require.exact(failure, "failure")))
         options = {"threshold": 3 * tau / 4, "sigma": tau / (96 * logarithm), "questions": questions}
@@ -348,18 +336,14 @@ class Thresholdout(Interactive):
                Clipping to [lower, upper] takes no answer further from a mean in that range. Tails of the
                discrete noise are exact, with a union bound over all questions.
         """
-        _require.open_probability(confidence=confidence)
-        return self._sample_error(1 - _require.exact(confidence, "confidence"))
+        return self._sample_error(failure_of(confidence))
 
     def _sample_error(self, failure: Fraction) -> float:
         """Return the bound of `error` that holds with probability at least 1 - failure."""
-        if self.questions is None:
-            raise InvalidInput(
-                "how far off the answers may be depends on how many there are: declare questions=..."
-            )
+        questions, rounds = declared(self.questions), self.rounds
         # + 1: the training mean is rounded to a whole step of the sum
-        agreed = self._threshold_steps + self.rounds.noise_bound(failure / 2, self.questions) + 1
-        spread = self.rounds.spread(failure / 2, min(self.budget, self.questions))
+        agreed = self._threshold_steps + rounds.noise_bound(failure / 2, questions) + 1
+        spread = rounds.spread(failure / 2, min(self.budget, questions))
         return _round.up(max(agreed, spread) * self._grid / self.size)
 
     def generalization(self, confidence: float = 0.95) -> Bound:

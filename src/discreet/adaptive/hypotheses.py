@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,9 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
+from .._require import OPEN_PROBABILITY, POSITIVE, Limit, among, at_least
 from ..mechanisms import arrow_columns
-from ..mechanisms.protocols import Statistic, is_statistic
+from ..mechanisms.protocols import STATISTIC, Statistic, of_kind
 from ..mechanisms.statistics import length_of
 
 Masses = NDArray[np.float64]
@@ -50,12 +51,10 @@ class Binomial:
     probability `chance`, independently of the others.
     """
 
-    trials: int
-    chance: float | Fraction
+    trials: Annotated[int, at_least(1)]
+    chance: Annotated[float | Fraction, OPEN_PROBABILITY]
 
     def __post_init__(self) -> None:
-        _require.integer(trials=self.trials, at_least=1)
-        _require.open_probability(chance=self.chance)
         _check_size(self.trials)
 
     def masses(self) -> tuple[int, Masses]:
@@ -72,19 +71,16 @@ class TruncatedExponential:
     The sum is in whole steps.
     """
 
-    trials: int
-    rate: float
-    bound: float
-    step: float | Fraction
+    trials: Annotated[int, at_least(1)]
+    rate: Annotated[float, POSITIVE, Limit(_require.a_float)]
+    bound: Annotated[float, POSITIVE, Limit(_require.a_float)]
+    step: Annotated[float | Fraction, POSITIVE]
 
     def __post_init__(self) -> None:
-        _require.integer(trials=self.trials, at_least=1)
-        _require.positive(rate=self.rate, bound=self.bound, step=self.step)
         if self.step > self.bound:
             raise InvalidInput(
                 f"step={self.step!r} is larger than bound={self.bound!r}. Choose a smaller step."
             )
-        _require.a_float(rate=self.rate, bound=self.bound)
         _check_size(self.trials * (int(self._bound_in_steps) + 1))
 
     def masses(self) -> tuple[int, Masses]:
@@ -135,21 +131,9 @@ class Hypothesis:
     """States the null hypothesis that `statistic` follows the distribution `null`. Evidence against it is a
     value that is too large (alternative "greater") or too small ("less")."""
 
-    statistic: Statistic
-    null: NullLaw
-    alternative: str = "greater"
-
-    def __post_init__(self) -> None:
-        if not is_statistic(self.statistic):
-            raise InvalidInput(
-                f"a hypothesis is about a statistic, such as Component(...), not "
-                f"{type(self.statistic).__name__}."
-            )
-        if not isinstance(self.null, NullLaw):
-            raise InvalidInput(
-                f"null must be a distribution, such as Binomial(...), got {type(self.null).__name__}."
-            )
-        _require.one_of(("greater", "less"), alternative=self.alternative)
+    statistic: Annotated[Statistic, STATISTIC]
+    null: Annotated[NullLaw, of_kind(NullLaw, "a distribution, such as Binomial(...)")]
+    alternative: Annotated[str, among(("greater", "less"))] = "greater"
 
     def check(self, public: Public, sensitivity: int) -> None:
         """Check that the statistic is one number, which one person moves by at most `sensitivity`, the amount

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,19 +32,34 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import REPLACE, Boolean, Categories, Public
 from .._registry import described
-from .._require import Real
+from .._require import Limit, Real, at_least
 from ..accounting import Event, NoOp
 from ..mechanisms import RedrawnSparseVector, SparseVector, arrow_columns
 from ..mechanisms.protocols import Interactive, Release, check_source, release, require_columns
-from ..mechanisms.statistics import require_rows
+from ..mechanisms.sparse_vector import FOREIGN_STATE, NOISE, SparseVectorRounds, State, declared, failure_of
 from ..sampling import Entropy
 from ..tables import Source
-from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
+from .significance import RowFacts
 
 Integers = npt.NDArray[np.int64]
 # The largest number of characters of a submission's name, which is stored in the ledger. Chosen by hand.
 _MAX_CHARACTERS = 100
+
+
+def _check_name(**named: Any) -> None:
+    for option, name in named.items():
+        if not isinstance(name, str) or not 0 < len(name) <= _MAX_CHARACTERS or not name.isprintable():
+            raise _require.fail(option, name, f"a printable text of 1 to {_MAX_CHARACTERS} characters")
+
+
+def _check_step(**named: Real) -> None:
+    """Refuse a step that is no difference of accuracies, or below a millionth: that bounds the default number
+    of improvements, 1 / step. Chosen by hand, not tuned."""
+    _require.open_probability(**named)
+    for name, step in named.items():
+        if step * 10**6 < 1:
+            raise _require.fail(name, step, "at least a millionth")
 
 
 @described("adaptive.Submission")
@@ -55,22 +71,11 @@ class Submission:
     predictions, not the predictions. An object read back from it cannot be scored.
     """
 
-    name: str
-    rows: int = 0
-    digest: str = ""
+    name: Annotated[str, Limit(_check_name)]
+    rows: Annotated[int, at_least(0)] = 0
+    digest: Annotated[str, Limit(_require.text)] = ""
     _ids: Any = field(default=None, init=False, repr=False, compare=False)
     _labels: Any = field(default=None, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if (
-            not isinstance(self.name, str)
-            or not 0 < len(self.name) <= _MAX_CHARACTERS
-            or not self.name.isprintable()
-        ):
-            raise _require.fail("name", self.name, f"a printable text of 1 to {_MAX_CHARACTERS} characters")
-        _require.integer(rows=self.rows, at_least=0)
-        if not isinstance(self.digest, str):
-            raise _require.fail("digest", self.digest, "a text")
 
     @classmethod
     def of(cls, name: str, predictions: Mapping[Any, Any]) -> Submission:
@@ -130,14 +135,17 @@ def categories(public: Public, target: str) -> tuple[str | int, ...]:
     return fact.values
 
 
-def check_columns(public: Any, target: Any, id: Any) -> None:
-    """Check that one row is the unit of privacy, that the target has declared labels, and that the id is
-    another column."""
-    arrow_columns.require_public(public)
-    require_rows(public)
+def check_columns(public: Public, target: Any, id: Any) -> None:
+    """Check that the target has declared labels, and that the id is another column."""
     categories(public, target)
     if not isinstance(id, str) or id == target:
         raise _require.fail("id", id, "the name of the column that tells rows apart")
+
+
+def check_submission(question: Any) -> None:
+    """Refuse what is no submission."""
+    if not isinstance(question, Submission):
+        raise _require.fail("a question to a leaderboard", type(question).__name__, "a Submission")
 
 
 def losses(source: Source, submission: Submission, target: str, id: str) -> tuple[Any, Integers]:
@@ -175,6 +183,9 @@ def _predictions_by_id(keys: Any, ids: Any, codes: Integers) -> Integers:
     return predicted
 
 
+Step = Annotated[Real, Limit(_check_step)]
+
+
 @described("adaptive.Standing")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -205,18 +216,12 @@ class _Board(Interactive):
     submissions: int | None
 
     @property
+    @abstractmethod
     def rounds(self) -> SparseVectorRounds:
-        raise NotImplementedError
+        """The comparisons with the bar."""
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
         check_columns(self.public, self.target, self.id)
-        _require.open_probability(step=self.step)
-        for name in ("budget", "submissions"):
-            if getattr(self, name) is not None:
-                _require.integer(**{name: getattr(self, name)}, at_least=1)
-        # bounds the default number of improvements, 1 / step; chosen by hand, not tuned
-        if self.step * 10**6 < 1:
-            raise _require.fail("step", self.step, "at least a millionth")
         # properties that refuse parameters for which they have no value
         self.size, self.rounds  # noqa: B018
 
@@ -262,11 +267,10 @@ class _Board(Interactive):
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
         """Score one `Submission`. It costs nothing more: everything was paid at the start."""
-        before = self.rounds.check(state, self.submissions)
+        before = self.rounds.check(state, self.submissions, "best")
         if type(before.get("best")) is not int:
-            raise InvalidInput("the state is not one that start() or answer() gave.")
-        if not isinstance(question, Submission):
-            raise _require.fail("a question to a leaderboard", type(question).__name__, "a Submission")
+            raise InvalidInput(FOREIGN_STATE)
+        check_submission(question)
         # refuses labels that are not declared, before any data is read
         question.codes(self.public, self.target)
         check_source(self.public, source)
@@ -296,16 +300,12 @@ class _Board(Interactive):
                best shown number never rises. Tails of the discrete noise are exact, with a union bound over
                all submissions.
         """
-        _require.open_probability(confidence=confidence)
-        return self._sample_error(1 - _require.exact(confidence, "confidence"))
+        return self._sample_error(failure_of(confidence))
 
     def _sample_error(self, failure: Fraction) -> float:
         """Return the bound of `error` that holds with probability at least 1 - failure."""
-        if self.submissions is None:
-            raise InvalidInput(
-                "how far off the scores may be depends on how many there are: declare submissions=..."
-            )
-        missed = self._margin + self.rounds.noise_bound(failure / 2, self.submissions)
+        submissions = declared(self.submissions, "submissions")
+        missed = self._margin + self.rounds.noise_bound(failure / 2, submissions)
         # a number that is derived from the comparison has no noise beyond that in `missed`
         shown = 0 if self.rounds.value is None else self.rounds.spread(failure / 2, self.improvements)
         return _round.up(Fraction(max(missed, shown), self.size))
@@ -356,17 +356,14 @@ class ShakyLadder(_Board):
                rows are independent draws from one population, and the declared size is their number.
     """
 
-    public: Public
+    public: RowFacts
     target: str
     id: str
     epsilon: Real
     delta: float
-    step: Real = Fraction(1, 100)
-    budget: int | None = None
-    submissions: int | None = None
-
-    def __post_init__(self) -> None:
-        self._check()
+    step: Step = Fraction(1, 100)
+    budget: Annotated[int, at_least(1)] | None = None
+    submissions: Annotated[int, at_least(1)] | None = None
 
     @property
     def _vector(self) -> RedrawnSparseVector:
@@ -382,10 +379,7 @@ class ShakyLadder(_Board):
 
     @property
     def rounds(self) -> SparseVectorRounds:
-        threshold, query, value = self._vector.scales
-        return SparseVectorRounds(
-            threshold=threshold, query=query, value=value, max_positives=self.improvements, redraws=True
-        )
+        return replace(self._vector.rounds, names=NOISE)
 
     @property
     def event(self) -> Event:
@@ -410,16 +404,13 @@ class SparseVectorBoard(_Board):
     Assumes:   as `ShakyLadder`.
     """
 
-    public: Public
+    public: RowFacts
     target: str
     id: str
     epsilon: Real
-    step: Real = Fraction(1, 100)
-    budget: int | None = None
-    submissions: int | None = None
-
-    def __post_init__(self) -> None:
-        self._check()
+    step: Step = Fraction(1, 100)
+    budget: Annotated[int, at_least(1)] | None = None
+    submissions: Annotated[int, at_least(1)] | None = None
 
     @property
     def _vector(self) -> SparseVector:
@@ -434,10 +425,7 @@ class SparseVectorBoard(_Board):
 
     @property
     def rounds(self) -> SparseVectorRounds:
-        threshold, query, _ = self._vector.scales
-        return SparseVectorRounds(
-            threshold=threshold, query=query, value=None, max_positives=self.improvements, redraws=False
-        )
+        return replace(self._vector.rounds, names=NOISE)
 
     @property
     def event(self) -> Event:

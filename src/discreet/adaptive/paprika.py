@@ -29,10 +29,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,15 +41,22 @@ from .. import _require
 from .._errors import InvalidInput, Unsupported
 from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
 from .._registry import described
-from .._require import Real
+from .._require import OPEN_PROBABILITY, POSITIVE, Real, among, at_least
 from ..accounting import Event, NoOp, PureDP
-from ..mechanisms import SparseVector, arrow_columns, noise, sparse_vector
-from ..mechanisms.protocols import Interactive, Release, check_source, release
-from ..mechanisms.sparse_vector import check_positives, moves_up, number
+from ..mechanisms import SparseVector, noise, sparse_vector
+from ..mechanisms.protocols import FACTS, Interactive, Release, check_source, release
+from ..mechanisms.sparse_vector import (
+    NOISE,
+    Positives,
+    SparseVectorRounds,
+    declared,
+    failure_of,
+    moves_up,
+    number,
+)
 from ..mechanisms.stability import check_budget
 from ..sampling import Entropy
 from ..tables import Source
-from ._sparse_vector import SparseVectorRounds
 from .discovery import AlphaInvesting, GeneralizedAlphaInvesting, Lord3, LordPlusPlus
 from .hypotheses import Hypothesis, NullLaw, OneLaplace, TwoLaplaces, critical, log_pvalues, under_null
 
@@ -89,7 +96,7 @@ class Paprika(Interactive):
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. With redrawn thresholds
                the event is more precise: `rejections` rounds, each e0-DP with the same e0.
-    Proof:     the sparse vector technique (`_sparse_vector.SparseVectorRounds`), with one positive per round
+    Proof:     the sparse vector technique (`SparseVectorRounds`), with one positive per round
                where thresholds are redrawn. Thresholds are functions of the level and of the null
                distribution; both are public given the earlier decisions. One person moves the evidence by at
                most `grid_sensitivity`: the sensitivity itself, or, for log p on a grid, `eta` (checked for
@@ -112,24 +119,21 @@ class Paprika(Interactive):
                alpha; otherwise there are at most c false discoveries, which adds less than s alpha.
     """
 
-    public: Public
-    epsilon: Real
-    rejections: int
+    public: Annotated[Public, FACTS]
+    epsilon: Annotated[Real, POSITIVE]
+    rejections: Positives
     delta: float | None = None
     procedure: Procedure = _DEFAULT
-    sensitivity: int = 1
-    score: str = "statistic"
-    eta: float | None = None
-    floor: float = 1e-6
+    sensitivity: Annotated[int, at_least(1)] = 1
+    score: Annotated[str, among(("statistic", "log p"))] = "statistic"
+    eta: Annotated[float, POSITIVE] | None = None
+    floor: Annotated[float, OPEN_PROBABILITY] = 1e-6
     monotone: bool = False
     paper: bool = False
     redraw: bool | None = None
-    questions: int | None = None
+    questions: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
-        arrow_columns.require_public(self.public)
-        _require.positive(epsilon=self.epsilon)
-        check_positives(self.rejections)
         if self.delta is not None:
             check_budget(self.epsilon, self.delta)
         if not isinstance(self.procedure, Procedure):
@@ -138,18 +142,16 @@ class Paprika(Interactive):
                 "with it nothing would be private. Use AlphaInvesting, LordPlusPlus, Lord3 or "
                 "GeneralizedAlphaInvesting, which look at decisions alone."
             )
-        _require.integer(sensitivity=self.sensitivity, at_least=1)
-        _require.flag(monotone=self.monotone, paper=self.paper)
-        if self.redraw is not None:
-            _require.flag(redraw=self.redraw)
-            if not self.redraw and (self.paper or self.delta is not None):
-                raise InvalidInput(
-                    "with `delta` and with `paper` the threshold is always drawn anew, so redraw=False is "
-                    "not possible. Leave redraw out."
-                )
-        if self.questions is not None:
-            _require.integer(questions=self.questions, at_least=1)
-        self._check_score()
+        if self.redraw is False and (self.paper or self.delta is not None):
+            raise InvalidInput(
+                "with `delta` and with `paper` the threshold is always drawn anew, so redraw=False is "
+                "not possible. Leave redraw out."
+            )
+        if (self.score == "log p") != (self.eta is not None):
+            raise InvalidInput(
+                "eta, how far one person moves the logarithm of a p-value, goes with score='log p', and is "
+                "needed there."
+            )
         if self.monotone:
             require_relation(
                 self.public.neighbors,
@@ -159,17 +161,6 @@ class Paprika(Interactive):
             )
             if self.paper:
                 raise InvalidInput("the paper's scales have no monotone variant. Use paper=False.")
-
-    def _check_score(self) -> None:
-        _require.one_of(("statistic", "log p"), score=self.score)
-        _require.open_probability(floor=self.floor)
-        if (self.score == "log p") != (self.eta is not None):
-            raise InvalidInput(
-                "eta, how far one person moves the logarithm of a p-value, goes with score='log p', and is "
-                "needed there."
-            )
-        if self.eta is not None:
-            _require.positive(eta=self.eta)
 
     @property
     def redraws(self) -> bool:
@@ -210,10 +201,7 @@ class Paprika(Interactive):
             monotone=self.monotone,
             split=(1, 1) if self.paper else nearly_equal,
         )
-        threshold, query, _ = vector.scales
-        return SparseVectorRounds(
-            threshold=threshold, query=query, value=None, max_positives=self.rejections, redraws=self.redraws
-        )
+        return replace(vector.rounds, max_positives=self.rejections, redraws=self.redraws, names=NOISE)
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Draw the first noisy threshold. No data is read."""
@@ -225,8 +213,8 @@ class Paprika(Interactive):
     ) -> tuple[State, Release]:
         """Test one `Hypothesis`. It costs nothing more: everything was paid at the start."""
         rounds = self.rounds
-        before = rounds.check(state, self.questions)
-        levels = self.procedure.restored(before.get("levels"))
+        before = rounds.check(state, self.questions, "levels")
+        levels = self.procedure.restored(before["levels"])
         self._check_question(question)
         check_source(self.public, source)
         level = levels.level
@@ -286,12 +274,7 @@ class Paprika(Interactive):
     def error(self, confidence: float = 0.95) -> int:
         """Return a bound a: with probability `confidence`, every rejected hypothesis had evidence of at least
         its threshold - a, and every other one evidence below its threshold + a."""
-        _require.open_probability(confidence=confidence)
-        if self.questions is None:
-            raise InvalidInput(
-                "how far off the decisions may be depends on how many there are: declare questions=..."
-            )
-        return self.rounds.noise_bound(1 - _require.exact(confidence, "confidence"), self.questions)
+        return self.rounds.noise_bound(failure_of(confidence), declared(self.questions))
 
 
 @lru_cache(maxsize=256)

@@ -20,30 +20,30 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
 from .._errors import InvalidInput
-from .._public import Public
 from .._registry import described
-from .._require import Real
+from .._require import NON_EMPTY, OPEN_PROBABILITY, POSITIVE, Real, among, at_least
 from ..accounting import Event, compose
 from ..mechanisms.noise import IntegerLaplace
-from ..mechanisms.protocols import Mechanism, Release, check_source, release
+from ..mechanisms.protocols import Mechanism, Release, check_source, of_kind, release
 from ..mechanisms.selection import TopK
 from ..mechanisms.sparse_vector import number, zcdp_epsilon
 from ..mechanisms.stability import check_budget
-from ..mechanisms.statistics import require_rows
 from ..sampling import Entropy
 from ..tables import Source
 from .hypotheses import Hypothesis, Masses, NullLaw, log_pvalues, under_null
-from .significance import conservative_pvalue, survival
+from .significance import RowFacts, conservative_pvalue, survival
 
 # Evidence is rounded to multiples of 1 / GRID of a standard deviation, or of the logarithm of a p-value; the
 # sensitivity includes this rounding. The value was chosen by hand, not tuned.
 GRID = 1024
+_HYPOTHESIS = of_kind(Hypothesis, "a Hypothesis(statistic=..., null=...)")
 
 
 @described("adaptive.Discoveries")
@@ -90,40 +90,27 @@ class PrivateBenjaminiHochberg(Mechanism):
                candidate exceeds the shift, which has a probability of about alpha / 12.
     """
 
-    public: Public
-    hypotheses: tuple[Hypothesis, ...]
-    alpha: float
-    epsilon: Real
-    candidates: int
+    public: RowFacts
+    hypotheses: Annotated[tuple[Annotated[Hypothesis, _HYPOTHESIS], ...], NON_EMPTY]
+    alpha: Annotated[float, OPEN_PROBABILITY]
+    epsilon: Annotated[Real, POSITIVE]
+    candidates: Annotated[int, at_least(1)]
     delta: float | None = None
-    score: str = "z"
-    floor: float = 1e-12
+    score: Annotated[str, among(("z", "log p"))] = "z"
+    floor: Annotated[float, OPEN_PROBABILITY] = 1e-12
     strict: bool = True
     paper: bool = False
 
     def __post_init__(self) -> None:
-        require_rows(self.public)
-        object.__setattr__(self, "hypotheses", _require.listed(hypotheses=self.hypotheses))
-        _require.non_empty(hypotheses=self.hypotheses)
-        _require.open_probability(alpha=self.alpha)
-        _require.positive(epsilon=self.epsilon)
         if self.delta is not None:
             check_budget(self.epsilon, self.delta)
-        _require.integer(candidates=self.candidates, at_least=1)
         if self.candidates > len(self.hypotheses):
             raise _require.fail(
                 "candidates", self.candidates, f"at most the {len(self.hypotheses)} hypotheses"
             )
-        _require.one_of(("z", "log p"), score=self.score)
-        _require.open_probability(floor=self.floor)
-        _require.flag(strict=self.strict, paper=self.paper)
         if self.paper and self.score != "log p":
             raise InvalidInput("the paper's thresholds are for score='log p'.")
         for hypothesis in self.hypotheses:
-            if not isinstance(hypothesis, Hypothesis):
-                raise _require.fail(
-                    "a hypothesis", type(hypothesis).__name__, "Hypothesis(statistic=..., null=...)"
-                )
             hypothesis.check(self.public, hypothesis.statistic.sensitivity(self.public).linf)
 
     @property

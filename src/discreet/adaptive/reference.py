@@ -12,9 +12,10 @@ private.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +24,15 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
-from .._require import Real
+from .._require import OPEN_PROBABILITY, Real
 from ..accounting import Event, NonPrivate
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Interactive, Release, check_source, release
+from ..mechanisms.sparse_vector import FOREIGN_STATE
 from ..sampling import Entropy
 from ..tables import Source
-from .leaderboard import Integers, Standing, Submission, check_columns, losses
+from .leaderboard import Integers, Standing, check_columns, check_submission, losses
+from .significance import RowFacts
 
 __all__ = ["Ladder", "ParameterFreeLadder", "PlainBoard"]
 
@@ -50,6 +53,9 @@ class _Reference(Interactive):
     target: str
     id: str
 
+    def __post_init__(self) -> None:
+        check_columns(self.public, self.target, self.id)
+
     @property
     def event(self) -> Event:
         return NonPrivate(neighbors=self.public.neighbors)
@@ -62,19 +68,18 @@ class _Reference(Interactive):
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
         if not isinstance(state, dict) or "best" not in state:
-            raise InvalidInput("the state is not one that start() or answer() gave.")
-        if not isinstance(question, Submission):
-            raise _require.fail("a question to a leaderboard", type(question).__name__, "a Submission")
+            raise InvalidInput(FOREIGN_STATE)
+        check_submission(question)
         check_source(self.public, source)
         ids, wrong = losses(source, question, self.target, self.id)
         after, risk, improved = self._judge(state, _by_id(ids, wrong))
         value = Standing(score=1 - risk, improved=improved, left=_UNLIMITED)
         return after, release(value, event=self.event, entropy=entropy)
 
+    @abstractmethod
     def _judge(self, state: State, wrong: Integers) -> tuple[State, float, bool]:
         """Return the new state, the risk to show, and whether the submission improved the best. `wrong` has 1
         for each row that was predicted wrong, else 0."""
-        raise NotImplementedError
 
 
 def _by_id(ids: list[Any], wrong: Integers) -> Integers:
@@ -92,12 +97,9 @@ def _by_id(ids: list[Any], wrong: Integers) -> Integers:
 class PlainBoard(_Reference):
     """Shows every score exactly, as most competitions do. The boosting attack of Blum & Hardt breaks it."""
 
-    public: Public
+    public: RowFacts
     target: str
     id: str
-
-    def __post_init__(self) -> None:
-        check_columns(self.public, self.target, self.id)
 
     def _judge(self, state: State, wrong: Integers) -> tuple[State, float, bool]:
         risk = float(wrong.mean())
@@ -114,14 +116,10 @@ class Ladder(_Reference):
     Its error is proved at `generalization.ladder_error`. No privacy guarantee.
     """
 
-    public: Public
+    public: RowFacts
     target: str
     id: str
-    step: Real = Fraction(1, 100)
-
-    def __post_init__(self) -> None:
-        check_columns(self.public, self.target, self.id)
-        _require.open_probability(step=self.step)
+    step: Annotated[Real, OPEN_PROBABILITY] = Fraction(1, 100)
 
     def _judge(self, state: State, wrong: Integers) -> tuple[State, float, bool]:
         step, risk = _require.exact(self.step, "step"), Fraction(int(wrong.sum()), max(1, len(wrong)))
@@ -143,12 +141,9 @@ class ParameterFreeLadder(_Reference):
     privacy guarantee.
     """
 
-    public: Public
+    public: RowFacts
     target: str
     id: str
-
-    def __post_init__(self) -> None:
-        check_columns(self.public, self.target, self.id)
 
     def _judge(self, state: State, wrong: Integers) -> tuple[State, float, bool]:
         risk = float(wrong.mean())

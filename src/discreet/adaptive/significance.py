@@ -39,10 +39,11 @@ noisy counts, so the distribution under the null is simulated with the noise in 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from abc import abstractmethod
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,10 +52,9 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import REPLACE, Boolean, Bounds, Categories, Public
 from .._registry import described
-from .._require import Real
+from .._require import EXACT, INTEGER, LISTED, POSITIVE, PRICE, Limit, Real, among, at_least, at_most
 from ..accounting import Event, compose
 from ..mechanisms import arrow_columns
-from ..mechanisms.arrow_columns import as_step
 from ..mechanisms.noise import IntegerLaplace, laplace_sum_error
 from ..mechanisms.protocols import Integers, Mechanism, Release, Sensitivity, check_source, release
 from ..mechanisms.statistics import Histogram, require_rows, row_contribution
@@ -101,11 +101,11 @@ class TestResult:
     __test__: ClassVar[bool] = False
 
 
-def check_unit_and_epsilon(public: Any, epsilon: Any) -> None:
-    """Refuse public facts whose unit of privacy is not one row, and an epsilon whose noise would leave the
-    range of floats: the release would fail after its charge."""
-    require_rows(public)
-    _require.price(epsilon=epsilon)
+# Limits of fields: the public facts of a table whose unit of privacy is one row; an alternative; a number of
+# simulations.
+RowFacts = Annotated[Public, Limit(require_rows)]
+Alternative = Annotated[str, among(ALTERNATIVES)]
+Runs = Annotated[int, at_least(99), at_most(1_000_000)]
 
 
 def check_columns(**columns: Any) -> None:
@@ -114,14 +114,17 @@ def check_columns(**columns: Any) -> None:
         if not isinstance(column, str):
             raise _require.fail(argument, column, "the name of a column")
     if len(set(columns.values())) < len(columns):
-        raise InvalidInput(f"{' and '.join(columns)} are the same column. Name two columns.")
+        first = next(iter(columns.values()))
+        raise InvalidInput(f"{' and '.join(columns)} are the same column {first!r}. Name two columns.")
 
 
-def check_runs(runs: Any) -> None:
-    """Refuse too few or too many simulations."""
-    _require.integer(runs=runs, at_least=99)
-    if runs > 1_000_000:
-        raise _require.fail("runs", runs, "at most 1000000")
+def _check_chance(**named: Any) -> None:
+    """Refuse what is no probability between 0 and 1, also as a float, to which a fraction may round."""
+    _require.open_probability(**named)
+    _require.open_probability(**{name: float(chance) for name, chance in named.items()})
+
+
+CHANCE = Limit(_check_chance)
 
 
 def conservative_pvalue(pvalue: float, allowance: float = 0.0) -> float:
@@ -301,26 +304,15 @@ class ProportionTest(Mechanism):
                largest at `chance`.
     """
 
-    public: Public
+    public: RowFacts
     column: str
-    chance: float | Fraction
-    epsilon: Real
+    chance: Annotated[float | Fraction, CHANCE]
+    epsilon: Annotated[Real, PRICE]
     success: str | int | float | Fraction | None = None
-    alternative: str = "two-sided"
-    trials: int | None = None
+    alternative: Alternative = "two-sided"
+    trials: Annotated[int, at_least(1), at_most(_MAX_TRIALS)] | None = None
 
     def __post_init__(self) -> None:
-        check_unit_and_epsilon(self.public, self.epsilon)
-        _require.open_probability(chance=self.chance)
-        if not 0 < float(self.chance) < 1:
-            raise _require.fail(
-                "chance", float(self.chance), "a probability that a float can tell from 0 and 1"
-            )
-        _require.one_of(ALTERNATIVES, alternative=self.alternative)
-        if self.trials is not None:
-            _require.integer(trials=self.trials, at_least=1)
-            if self.trials > _MAX_TRIALS:
-                raise _require.fail("trials", self.trials, f"at most {_MAX_TRIALS}")
         self.statistic.check(self.public)
 
     @property
@@ -479,19 +471,13 @@ class GroupSums:
 
     column: str
     group: str
-    groups: tuple[str | int, ...]
-    step: Fraction = Fraction(1)
-    power: int = 1
-    center: int = 0
+    groups: Annotated[tuple[str | int, ...], LISTED]
+    step: Annotated[Fraction, EXACT, POSITIVE] = Fraction(1)
+    power: Annotated[int, at_least(0), at_most(2)] = 1
+    center: Annotated[int, INTEGER] = 0
 
     def __post_init__(self) -> None:
         check_columns(column=self.column, group=self.group)
-        object.__setattr__(self, "groups", _require.listed(groups=self.groups))
-        object.__setattr__(self, "step", as_step(self.step))
-        _require.integer(power=self.power, at_least=0)
-        _require.integer(center=self.center)
-        if self.power > 2:
-            raise _require.fail("power", self.power, "0, 1 or 2")
 
     def length(self, public: Public) -> int:
         return len(self.groups)
@@ -572,40 +558,35 @@ class TwoSampleMeanTest(Mechanism):
                (the two-sided one above 0.2), because means of rare values are skewed.
     """
 
-    public: Public
+    public: RowFacts
     column: str
     group: str
-    epsilon: Real
-    step: Real
-    groups: tuple[str | int, ...] | None = None
-    alternative: str = "two-sided"
-    runs: int = 9999
+    epsilon: Annotated[Real, PRICE]
+    step: Annotated[Real, POSITIVE]
+    groups: Annotated[tuple[str | int, ...], LISTED] | None = None
+    alternative: Alternative = "two-sided"
+    runs: Runs = 9999
 
     def __post_init__(self) -> None:
-        check_unit_and_epsilon(self.public, self.epsilon)
         check_columns(column=self.column, group=self.group)
-        if self.groups is not None:
-            object.__setattr__(self, "groups", _require.listed(groups=self.groups))
         check_groups(self.public, self.group, self.groups, 2, 2)
-        _require.one_of(ALTERNATIVES, alternative=self.alternative)
-        check_runs(self.runs)
-        grid = arrow_columns.ColumnGrid(self.public.bounds(self.column), as_step(self.step), self.column)
+        grid = self._grid
         if not 1 <= grid.high - grid.low <= _MAX_STEPS:
             raise _require.fail("step", self.step, f"such that the bounds are 1 to {_MAX_STEPS} steps apart")
 
     @property
     def statistics(self) -> tuple[GroupSums, GroupSums, GroupSums]:
         """Return the counts, sums and squares, the latter two about the middle of the range."""
-        step = as_step(self.step)
-        grid = arrow_columns.ColumnGrid(self.public.bounds(self.column), step, self.column)
+        grid = self._grid
         groups = tuple(check_groups(self.public, self.group, self.groups, 2, 2))
-        options: dict[str, Any] = {"column": self.column, "group": self.group, "groups": groups, "step": step}
-        center = (grid.low + grid.high) // 2
-        return (
-            GroupSums(**options, power=0),
-            GroupSums(**options, center=center),
-            GroupSums(**options, power=2, center=center),
-        )
+        counts = GroupSums(column=self.column, group=self.group, groups=groups, step=grid.step, power=0)
+        sums = replace(counts, power=1, center=(grid.low + grid.high) // 2)
+        return counts, sums, replace(sums, power=2)
+
+    @property
+    def _grid(self) -> arrow_columns.ColumnGrid:
+        step = _require.exact(self.step, "step")
+        return arrow_columns.ColumnGrid(self.public.bounds(self.column), step, self.column)
 
     @property
     def noises(self) -> tuple[IntegerLaplace, ...]:
@@ -632,7 +613,7 @@ class TwoSampleMeanTest(Mechanism):
             raise _require.fail("confidence", confidence, "further below 1, such as 0.999")
         counts, sums, _ = self.noises
         return counts.error(part_confidence, entries=2), math.ceil(
-            as_step(self.step) * sums.error(part_confidence, entries=2)
+            self._grid.step * sums.error(part_confidence, entries=2)
         )
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -654,7 +635,7 @@ class TwoSampleMeanTest(Mechanism):
         statistic = float(_difference(measured.sums, measured.counts, measured.half_range))
         pvalue = self._pvalue(measured, random_source(entropy))
         result = TestResult(
-            statistic=statistic * float(as_step(self.step)),
+            statistic=statistic * float(self._grid.step),
             # twice: a two-sided p-value is twice a one-sided one, to which FAILURE_PROBABILITY is added
             pvalue=conservative_pvalue(pvalue, 2 * FAILURE_PROBABILITY),
             people=round(float(noisy[0].sum())),
@@ -780,8 +761,9 @@ class _FromCounts(Mechanism):
     epsilon: Real
 
     @property
+    @abstractmethod
     def statistic(self) -> Any:
-        raise NotImplementedError
+        """The statistic whose values are the counts."""
 
     @property
     def noise(self) -> IntegerLaplace:
@@ -818,12 +800,12 @@ class _FromCounts(Mechanism):
         # `error_in_scores`: the error is that of the noisy counts, not of the p-value.
         return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
+    @abstractmethod
     def _statistic_and_pvalue(
         self, counts: Floats, people: tuple[int, int], scale: float, random: np.random.Generator
     ) -> tuple[float, float]:
         """Return the statistic of noisy counts, and its simulated p-value. `people` are the smallest and the
         largest number of people that the noise allows; `scale` is that of the noise on each count."""
-        raise NotImplementedError
 
 
 @described("adaptive.GoodnessOfFitTest")
@@ -852,19 +834,14 @@ class GoodnessOfFitTest(_FromCounts):
                is raised by this factor for the largest possible h.
     """
 
-    public: Public
+    public: RowFacts
     column: str
-    shares: tuple[float | Fraction, ...]
-    epsilon: Real
-    runs: int = 9999
+    shares: tuple[Annotated[float | Fraction, POSITIVE], ...]
+    epsilon: Annotated[Real, PRICE]
+    runs: Runs = 9999
 
     def __post_init__(self) -> None:
-        check_unit_and_epsilon(self.public, self.epsilon)
         check_columns(column=self.column)
-        check_runs(self.runs)
-        object.__setattr__(self, "shares", _require.listed(shares=self.shares))
-        for share in self.shares:
-            _require.positive(share=share)
         cells = self.statistic.length(self.public)
         if len(self.shares) != cells or cells < 2 or cells > _MAX_CELLS:
             raise InvalidInput(
@@ -941,15 +918,13 @@ class IndependenceTest(_FromCounts):
                expected count below 5.
     """
 
-    public: Public
+    public: RowFacts
     first: str
     second: str
-    epsilon: Real
-    runs: int = 4999
+    epsilon: Annotated[Real, PRICE]
+    runs: Runs = 4999
 
     def __post_init__(self) -> None:
-        check_unit_and_epsilon(self.public, self.epsilon)
-        check_runs(self.runs)
         rows, columns = self.statistic.shape(self.public)
         if min(rows, columns) < 2 or rows * columns > _MAX_CELLS:
             raise InvalidInput(

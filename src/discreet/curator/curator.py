@@ -282,8 +282,8 @@ class Curator(BudgetedDataset):
                    many seconds, and nothing at all if the mechanism takes longer: the times of entries then
                    tell nothing, and a run that did not finish in time tells only that.
         """
-        hides_time = hides_time(mechanism)
-        limit, begun = self.sealed_for if hides_time else 0.0, time.monotonic()
+        is_search, begun = hides_time(mechanism), time.monotonic()
+        limit = self.sealed_for if is_search else 0.0
         error: Exception | None = None
         try:
             release = checked_release(mechanism(self.source, entropy=self._entropy), charge, mechanism)
@@ -294,7 +294,7 @@ class Curator(BudgetedDataset):
             raise self.failure(charge)
         time.sleep(max(0.0, begun + max(limit, least_seconds) - time.monotonic()))
         if error is not None:
-            is_told = charge.body["analyst"] == STEWARD and not hides_time
+            is_told = charge.body["analyst"] == STEWARD and not is_search
             raise self._record_failure(charge) from (error if is_told else None)
         body = {"charge": charge.seq, "analyst": charge.body["analyst"], **stored}
         try:

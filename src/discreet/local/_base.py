@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from numbers import Real as RealNumber
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import REPLACE
 from .._registry import to_json
+from .._require import Limit, Real
 from ..accounting import Event, NonPrivate, PureDP
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy, exp_neg
@@ -187,22 +189,6 @@ def positive_epsilon(epsilon: Any) -> Fraction:
     return _require.exact(epsilon, "epsilon")
 
 
-def within(ratio: Fraction, epsilon: Any) -> bool:
-    """Return True only if ratio <= exp(epsilon); False also where 160 bits cannot decide it."""
-    exact = _require.exact(epsilon, "epsilon")
-    whole = int(exact)
-    # ratio < 2**whole < exp(whole): decided without powers, which for epsilon = 100,000 would take seconds
-    if whole >= ratio.numerator.bit_length():
-        return True
-    # Upper bounds on exp(-1) and on exp(-(epsilon - whole)), in units of 2**-160. Their powers keep their
-    # bits for a large epsilon, where exp(-epsilon) itself would have few.
-    exp_neg_one, exp_neg_rest = (
-        exp_neg(Fraction(1), _BITS)[1] if whole else 1 << _BITS,
-        exp_neg(exact - whole, _BITS)[1],
-    )
-    return ratio * Fraction(exp_neg_one, 1 << _BITS) ** whole * Fraction(exp_neg_rest, 1 << _BITS) <= 1
-
-
 Floats = NDArray[np.float64]
 
 
@@ -233,7 +219,7 @@ def plain(row: Any) -> Any:
     return row.tolist() if isinstance(row, np.ndarray) else int(row)
 
 
-class LocalRandomizer:
+class LocalRandomizer(ABC):
     """Checks, draws and estimates; the base class of randomizers whose reports are integers, or rows of
     integers of one length.
 
@@ -252,11 +238,11 @@ class LocalRandomizer:
     epsilon: Any
 
     @property
+    @abstractmethod
     def ratio(self) -> Fraction:
         """Return the largest ratio P(report | value) / P(report | other value), over all reports and values,
         exactly; it is at most exp(epsilon).
         """
-        raise NotImplementedError
 
     @property
     def event(self) -> Event:
@@ -265,18 +251,13 @@ class LocalRandomizer:
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
         """Return the report of one value, an integer or a list of integers; or a `ReportBatch` for an array
-        with the values of several people. A value outside the randomizer's values counts as a fixed public
-        one; an array with such values is refused.
+        or a list with the values of several people. A value outside the randomizer's values counts as a fixed
+        public one; an array with such values is refused.
         """
         require_entropy(entropy)
         if self.is_single(value):
             return self._respond_one(value, entropy)
-        array = _array(value)
-        if array.ndim != 1:
-            raise InvalidInput(
-                f"give one value, or an array with one value for each person; got {array.ndim} dimensions."
-            )
-        return self._batch(self._draw(self._values(array), entropy), entropy)
+        return self._batch(self._draw(self._values(value), entropy), entropy)
 
     def is_single(self, value: Any) -> bool:
         """Return whether this is the value of one person, and not a list of values of several."""
@@ -343,32 +324,33 @@ class LocalRandomizer:
                 "reports are integers or lists of integers of one length, each below 2**63."
             ) from None
 
+    @abstractmethod
     def _one(self, value: Any) -> Any:
         """Return the value of one person, or the fixed public value in place of what is none, in the form
         that `_draw` takes: one row. It accepts everything. The fixed values are a contract with
         js/discreet-local.mjs."""
-        raise NotImplementedError
 
-    def _values(self, array: NDArray[Any]) -> Any:
-        """Return the values, one row per person, checked and in the form that `_draw` takes."""
-        raise NotImplementedError
+    @abstractmethod
+    def _values(self, values: Any) -> Any:
+        """Return the values of several people, one row per person, checked and in the form that `_draw`
+        takes."""
 
+    @abstractmethod
     def _draw(self, values: Any, entropy: Entropy) -> NDArray[Any]:
         """Return one report per value. For one value, the order of draws is a contract with
         js/discreet-local.mjs."""
-        raise NotImplementedError
 
     def _width(self) -> int | None:
         """Return how many integers a report has; None if it is one integer and not a list."""
         return None
 
+    @abstractmethod
     def _check_reports(self, data: NDArray[Any]) -> None:
         """Refuse reports that this randomizer never returns."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         """Return the estimate from checked reports, whose price is `event`."""
-        raise NotImplementedError
 
 
 def _array(value: Any) -> NDArray[Any]:
@@ -377,6 +359,16 @@ def _array(value: Any) -> NDArray[Any]:
         return np.asarray(value)
     except (ValueError, TypeError, OverflowError):
         raise InvalidInput("give one value, or an array with one value for each person.") from None
+
+
+def vector(values: Any) -> NDArray[Any]:
+    """Return the values of several people as an array with one dimension."""
+    array = _array(values)
+    if array.ndim != 1:
+        raise InvalidInput(
+            f"give one value, or an array with one value for each person; got {array.ndim} dimensions."
+        )
+    return array
 
 
 def _is_integer(row: Any) -> bool:
@@ -437,19 +429,20 @@ def require_entropy(entropy: Any) -> None:
         raise _require.fail("entropy", type(entropy).__name__, "a sampling.Entropy")
 
 
-def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes:
-    """Return an array of integers from 0 to domain - 1, or raise an error that shows no value; `what` names
-    the integers in it."""
-    if array.dtype.kind not in "iu":
-        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}.")
-    if array.size and not (int(array.min()) >= 0 and int(array.max()) < domain):
-        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}.")
-    return array.astype(np.int64, copy=False)
+def require_randomizer(randomizer: Any) -> None:
+    """Refuse anything but a client randomizer."""
+    if not isinstance(randomizer, LocalRandomizer):
+        raise _require.fail("randomizer", type(randomizer).__name__, "a client randomizer of discreet.local")
 
 
 def check_range(data: NDArray[Any], bounds: Any) -> None:
     """Refuse reports outside 0, ..., bounds - 1; `bounds` is one bound, or one per column."""
-    if (data < 0).any() or (data >= np.asarray(bounds)).any():
+    require_possible((data >= 0) & (data < np.asarray(bounds)))
+
+
+def require_possible(possible: NDArray[np.bool_]) -> None:
+    """Refuse reports of which some are not possible."""
+    if not possible.all():
         raise InvalidInput("some reports cannot come from this randomizer.")
 
 
@@ -469,17 +462,23 @@ def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:
     }
 
 
-def require_span(low: Any, high: Any) -> None:
-    """Refuse bounds whose difference is zero or infinite as a float. The position of some values between such
-    bounds would be NaN, and whether a report is refused would then depend on the value.
-    """
-    if not 0 < (span := _require.float_or_inf(high) - _require.float_or_inf(low)) < math.inf:
-        raise _require.fail("high - low", span, "a number above zero that floats can hold")
+def domain_up_to(most: int, why: str = "") -> Limit:
+    """Return the limit of a number of values, from 2 to `most`, a power of two; `why` ends the message."""
+
+    def check(**named: int) -> None:
+        _require.integer(at_least=2, **named)
+        for name, domain in named.items():
+            if domain > most:
+                raise _require.fail(name, domain, f"at most 2**{most.bit_length() - 1}{why}")
+
+    return Limit(check)
 
 
-def require_parameters(epsilon: Any, domain: Any) -> None:
-    """Require a domain of 2 to 2**52 values, and an epsilon large enough for uneven integer odds."""
-    _require.integer(domain=domain, at_least=2)
-    odds(epsilon)
-    if domain > LIMIT:
-        raise _require.fail("domain", domain, f"at most 2**52 = {LIMIT}")
+def _check_epsilon(**named: Real) -> None:
+    """Refuse an epsilon that is too small for uneven integer odds."""
+    for epsilon in named.values():
+        odds(epsilon)
+
+
+# The limit of an epsilon, from which odds are computed.
+Epsilon = Annotated[Real, Limit(_check_epsilon)]

@@ -17,7 +17,8 @@ from .. import _require
 from .._errors import BudgetExceeded, InvalidInput
 from .._registry import to_json
 from ..sampling import Entropy
-from ._base import LocalRandomizer, require_entropy
+from ._base import require_entropy, require_randomizer
+from .longterm import Memoized
 
 
 class ClientBudget:
@@ -68,17 +69,17 @@ class ClientBudget:
         key = self._key(question, randomizer)
         require_entropy(entropy)
         # A long-term randomizer has a permanent answer (`start`), of which each report is a noisy copy.
-        is_long_term = hasattr(randomizer, "start")
+        is_memoized = isinstance(randomizer, Memoized)
         with self._lock:
             if key not in self._answers:
                 self._charge(randomizer)
                 self._answers[key] = (
                     randomizer.start(value, entropy=entropy)
-                    if is_long_term
+                    if is_memoized
                     else randomizer._respond_one(value, entropy)
                 )
             stored = self._answers[key]
-        return randomizer.report(stored, entropy=entropy) if is_long_term else stored
+        return randomizer.report(stored, entropy=entropy) if is_memoized else stored
 
     def renew(self, question: str, randomizer: Any, /) -> None:
         """Forget the stored answer to a question, so that the next answer is drawn anew and charged again.
@@ -123,8 +124,5 @@ class ClientBudget:
         form must not change, or stored answers would be drawn and sent again."""
         if not isinstance(question, str):
             raise _require.fail("question", type(question).__name__, "a text that names the question")
-        if not isinstance(randomizer, LocalRandomizer):
-            raise _require.fail(
-                "randomizer", type(randomizer).__name__, "a client randomizer of discreet.local"
-            )
+        require_randomizer(randomizer)
         return json.dumps([question, to_json(randomizer)], sort_keys=True)

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from .. import _require, _round
 from .._errors import InvalidInput
 from .._registry import described
-from .._require import Real
+from .._require import Real, at_least
+from ..mechanisms.randomized_response import People, Support, codes_below
 from ..sampling import Entropy
 from . import _base
-from ._base import Codes, Floats, check_range, codes_below, require_parameters, spec
+from ._base import Codes, Epsilon, Floats, check_range, domain_up_to, spec
 from .oracles import FrequencyOracle, KaryResponse, OptimalUnary, SubsetSelection, SymmetricUnary
 
 # The largest number of bits of a domain whose transform is computed: 2**24 integers of 64 bits are 128 MB. In
@@ -89,18 +90,16 @@ class LocalHashing(FrequencyOracle):
     (4, 0.0001851)
     """
 
-    epsilon: Real
-    domain: int
-    buckets: int = 0
+    epsilon: Epsilon
+    domain: Annotated[int, domain_up_to(_base.LIMIT)]
+    buckets: Annotated[int, at_least(0)] = 0
 
     def __post_init__(self) -> None:
-        require_parameters(self.epsilon, self.domain)
-        _require.integer(buckets=self.buckets, at_least=0)
         if not self.buckets:
             object.__setattr__(self, "buckets", self._best_buckets())
         if self.buckets < 2 or self.buckets & (self.buckets - 1) or self.buckets > 1 << 30:
             raise _require.fail("buckets", self.buckets, "a power of two from 2 to 2**30")
-        self._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_base`)
+        FrequencyOracle.__post_init__(self)
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -122,9 +121,9 @@ class LocalHashing(FrequencyOracle):
         return Fraction(*self._weights)
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
-        a, b = self._weights
-        return Fraction(a, a + (self.buckets - 1) * b), Fraction(1, self.buckets)
+    def support(self) -> Support:
+        bucket = Support.of_odds(self.ratio, self.buckets)
+        return Support(bucket.p, Fraction(1, self.buckets))
 
     @property
     def bits(self) -> int:
@@ -276,24 +275,18 @@ class HadamardResponse(FrequencyOracle):
     0.000234
     """
 
-    epsilon: Real
-    domain: int
-    blocks: int = 0
+    epsilon: Epsilon
+    domain: Annotated[int, domain_up_to(1 << _TRANSFORM_BITS, "; LocalHashing has no such limit")]
+    blocks: Annotated[int, at_least(0)] = 0
 
     def __post_init__(self) -> None:
-        require_parameters(self.epsilon, self.domain)
-        _require.integer(blocks=self.blocks, at_least=0)
-        if self.domain > 1 << _TRANSFORM_BITS:
-            raise _require.fail(
-                "domain", self.domain, f"at most 2**{_TRANSFORM_BITS}; LocalHashing has no such limit"
-            )
         if not self.blocks:
             object.__setattr__(self, "blocks", self._best_blocks())
         if self.blocks & (self.blocks - 1) or self.blocks > self.domain:
             raise _require.fail(
                 "blocks", self.blocks, f"a power of two up to the domain's size {self.domain}"
             )
-        self._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_base`)
+        FrequencyOracle.__post_init__(self)
 
     @property
     def _block(self) -> int:
@@ -323,7 +316,7 @@ class HadamardResponse(FrequencyOracle):
         return Fraction(half * (a - b), total), Fraction(half * (a + b), total), Fraction(2 * half * b, total)
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
+    def support(self) -> Support:
         """Return (p, q) for one block: the probability of a marked number, and one half. With more blocks, no
         single q holds for all other values."""
         if self.blocks > 1:
@@ -331,21 +324,20 @@ class HadamardResponse(FrequencyOracle):
                 "Hadamard response with several blocks has no single probability q of support for other "
                 "values. Use `variance`."
             )
-        a, b = self._weights
-        return Fraction(a, a + b), Fraction(1, 2)
+        return Support(Support.of_odds(self.ratio, 2).p, Fraction(1, 2))
 
     @property
     def bits(self) -> int:
         return (self.blocks * self._block - 1).bit_length()
 
-    def variance(self, people: int, shares: Any = None) -> Floats:
+    @_require.check_options
+    def variance(self, people: People, shares: Any = None) -> Floats:
         """Return the variance of each estimated share, if the true ones are `shares` (by default all equal).
 
         Proof: a summand is +1 or -1 if the report is in the value's block, else 0, divided by `scale`, its
                mean for senders of the value itself. So the mean of its square is the probability of the block
                divided by scale².
         """
-        _require.integer(people=people, at_least=1)
         f = self._shares(shares)
         scale, own, other = (float(x) for x in self._block_probabilities)
         rows = self._block - 1
@@ -467,7 +459,10 @@ class Prediction:
     bits: int
 
 
-def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = None) -> list[Prediction]:
+@_require.check_options
+def predictions(
+    *, epsilon: Real, domain: int, people: People, bits: Annotated[int, at_least(1)] | None = None
+) -> list[Prediction]:
     """Return the predictions of all oracles for `people` reports where all values are equally common,
     smallest error first; oracles whose reports are longer than `bits` are left out.
 
@@ -475,9 +470,6 @@ def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = N
     >>> [(type(p.oracle).__name__, round(p.mean_squared_error, 7)) for p in best]
     [('SubsetSelection', 0.0001809), ('OptimalUnary', 0.0001845), ('LocalHashing', 0.0001851)]
     """
-    _require.integer(people=people, at_least=1)
-    if bits is not None:
-        _require.integer(bits=bits, at_least=1)
     candidates = []
     refusals: list[Exception] = []
     for build in ORACLES.values():

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +28,12 @@ from numpy.typing import NDArray
 from .. import _require, _round
 from .._errors import InvalidInput
 from .._registry import described
-from .._require import Real
+from .._require import OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most
 from ..accounting import Event
 from ..inference import non_negative_measured
 from ..mechanisms import noise
 from ..mechanisms.protocols import Release
+from ..mechanisms.randomized_response import Support
 from ..sampling import Entropy
 from . import _base
 from ._base import (
@@ -40,17 +42,33 @@ from ._base import (
     LocalRandomizer,
     check_range,
     code_of,
+    domain_up_to,
     is_list,
     released,
     require_entropy,
     spec,
 )
-from .oracles import FrequencyOracle
+from .oracles import NamingOracle
+
+
+class Memoized(LocalRandomizer):
+    """Draws a permanent answer once, which the device stores, and reports noisy copies of it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def start(self, value: Any, /, *, entropy: Entropy) -> Any:
+        """Return the permanent answer, as JSON, which the device stores and keeps secret; each call costs
+        `epsilon`. What is no value counts as a fixed public one."""
+
+    @abstractmethod
+    def report(self, state: Any, /, *, entropy: Entropy) -> Any:
+        """Return one more noisy copy of the permanent answer `state`, at no further cost."""
 
 
 @described("local.LongTermResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LongTermResponse(FrequencyOracle):
+class LongTermResponse(NamingOracle, Memoized):
     """Draws a permanent answer that costs `epsilon` once, and reports noisy copies of it: chained k-ary
     randomized response.
 
@@ -67,15 +85,12 @@ class LongTermResponse(FrequencyOracle):
     Assumes:   `entropy` yields independent uniform bits; the times of `start` do not depend on values.
     """
 
-    epsilon: Real
-    first_epsilon: Real
-    domain: int
+    epsilon: Annotated[Real, POSITIVE]
+    first_epsilon: Annotated[Real, POSITIVE]
+    domain: Annotated[int, domain_up_to(1 << 20)]
 
     def __post_init__(self) -> None:
-        _require.integer(domain=self.domain, at_least=2)
-        if self.domain > 1 << 20:
-            raise _require.fail("domain", self.domain, "at most 2**20")
-        if not _base.positive_epsilon(self.first_epsilon) < _base.positive_epsilon(self.epsilon):
+        if not self.first_epsilon < self.epsilon:
             raise _require.fail("first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}")
         self._instantaneous  # noqa: B018 - refuses epsilons too small for integer odds (`_base`)
 
@@ -115,27 +130,21 @@ class LongTermResponse(FrequencyOracle):
     def first_ratio(self) -> Fraction:
         """Return the largest ratio P(report | value) / P(report | other value) of one report alone."""
         p, q = self.support
-        return p / q
+        return Fraction(p / q)
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
-        # c and d are the a' and b' of the proof
-        (a, b), (c, d), k = self._permanent, self._instantaneous, self.domain
-        total = (a + (k - 1) * b) * (c + (k - 1) * d)
-        return Fraction(a * c + (k - 1) * b * d, total), Fraction(a * d + b * c + (k - 2) * b * d, total)
-
-    @property
-    def bits(self) -> int:
-        return (self.domain - 1).bit_length()
+    def support(self) -> Support:
+        k = self.domain
+        (p, q), (p2, q2) = (
+            Support.of_odds(Fraction(*weights), k) for weights in (self._permanent, self._instantaneous)
+        )
+        return Support(p * p2 + (k - 1) * q * q2, p * q2 + q * p2 + (k - 2) * q * q2)
 
     def start(self, value: Any, /, *, entropy: Entropy) -> int:
-        """Return the permanent answer, which the device stores and keeps secret; each call costs `epsilon`.
-        What is no value of the domain counts as 0."""
         require_entropy(entropy)
         return int(_base.kary_response(self._one(value), self.domain, self._permanent, entropy)[0])
 
     def report(self, state: Any, /, *, entropy: Entropy) -> int:
-        """Return one more noisy copy of the permanent answer `state`, at no further cost."""
         require_entropy(entropy)
         if code_of(state, self.domain) is None:
             raise InvalidInput("this is not what `start` returned.")
@@ -158,19 +167,10 @@ class LongTermResponse(FrequencyOracle):
             entropy,
         )
 
-    def _check_reports(self, data: NDArray[Any]) -> None:
-        check_range(data, self.domain)
-
-    def _counts(self, data: NDArray[Any]) -> Codes:
-        return np.bincount(data, minlength=self.domain)
-
-    def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
-        return np.asarray(data[:, None] == np.arange(self.domain))
-
 
 @described("local.Rappor")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rappor(LocalRandomizer):
+class Rappor(Memoized):
     """Puts a word of an open vocabulary into a Bloom filter, stores a permanent noisy copy of the filter, and
     reports noisy copies of that copy: RAPPOR.
 
@@ -188,22 +188,15 @@ class Rappor(LocalRandomizer):
     """
 
     epsilon: Real
-    bits: int = 32
-    hashes: int = 2
-    cohorts: int = 8
-    p: Real = Fraction(1, 2)
-    q: Real = Fraction(3, 4)
+    bits: Annotated[int, at_least(1), at_most(1 << 16)] = 32
+    hashes: Annotated[int, at_least(1)] = 2
+    cohorts: Annotated[int, at_least(1), at_most(1 << 20)] = 8
+    p: Annotated[Real, OPEN_PROBABILITY] = Fraction(1, 2)
+    q: Annotated[Real, OPEN_PROBABILITY] = Fraction(3, 4)
 
     def __post_init__(self) -> None:
-        _require.integer(bits=self.bits, hashes=self.hashes, cohorts=self.cohorts, at_least=1)
-        _require.open_probability(p=self.p, q=self.q)
-        if self.bits > 1 << 16 or self.hashes > self.bits or self.cohorts > 1 << 20:
-            raise InvalidInput(
-                f"bits must be at most 65536, hashes at most bits, cohorts at most 2**20; got {self.bits}, "
-                f"{self.hashes}, {self.cohorts}."
-            )
-        if not self.p < self.q:
-            raise _require.fail("p", self.p, f"below q = {self.q!r}")
+        if self.hashes > self.bits:
+            raise _require.fail("hashes", self.hashes, f"at most the {self.bits} bits")
         _, p, q = self.thresholds
         if not p < q:
             raise _require.fail("p", self.p, f"below q = {self.q!r} by at least 2**-32")
@@ -251,15 +244,13 @@ class Rappor(LocalRandomizer):
         return bits
 
     def start(self, value: str | bytes, /, *, entropy: Entropy) -> list[Any]:
-        """Return the state [cohort, permanent bits], which the device stores and keeps secret; each call
-        costs `epsilon`. What is no word counts as the empty one."""
+        """Return the state [cohort, permanent bits]. What is no word counts as the empty one."""
         require_entropy(entropy)
         cohorts, permanent = self._permanent(self._one(value), entropy)
         return [int(cohorts[0]), permanent[0].astype(int).tolist()]
 
     def report(self, state: Any, /, *, entropy: Entropy) -> list[int]:
-        """Return [cohort, bits...]: one more noisy copy of the permanent bits, at no further cost. `state` is
-        what `start` returned."""
+        """Return [cohort, bits...]."""
         require_entropy(entropy)
         well_formed = (
             isinstance(state, list | tuple) and len(state) == 2 and isinstance(state[1], list | tuple)
@@ -275,12 +266,8 @@ class Rappor(LocalRandomizer):
     def is_single(self, value: Any) -> bool:
         return not is_list(value)
 
-    def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
-        """Return one report of a word; or, for a list of words of different people, a `ReportBatch`."""
-        require_entropy(entropy)
-        if self.is_single(value):
-            return self._respond_one(value, entropy)
-        return self._batch(self._draw([_word(word) for word in value], entropy), entropy)
+    def _values(self, values: Any) -> list[bytes]:
+        return [_word(word) for word in values]
 
     def _one(self, value: Any) -> list[bytes]:
         return [_word(value if isinstance(value, str | bytes) else "")]
@@ -338,8 +325,7 @@ class Rappor(LocalRandomizer):
         """Return estimated shares of the candidate words: the non-negative shares for which the sum of the
         words' filters is nearest to the estimated bits (least squares, weighted by the size of each cohort).
         """
-        candidates = _require.listed(words=words)
-        _require.non_empty(words=candidates)
+        candidates = _require.entries(words=words)
         if len({_word(word) for word in candidates}) < len(candidates):
             raise InvalidInput(
                 "some words are listed twice, and their share would be divided between them. Give each word "

@@ -18,9 +18,10 @@ units of one grid step.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,77 +30,87 @@ from .. import _require, _round, sampling
 from .._errors import InvalidInput
 from .._public import REPLACE
 from .._registry import described
-from .._require import Real
+from .._require import Limit, Real, at_least, at_most
 from ..accounting import DiscreteLaplace, Event
 from ..mechanisms.protocols import Release
+from ..mechanisms.randomized_response import Confidence, People, deviation
 from ..sampling import Entropy
 from . import _base
-from ._base import Codes, LocalRandomizer, check_range, number_of, released, require_span, spec
+from ._base import Codes, LocalRandomizer, check_range, number_of, released, require_possible, spec, vector
 
 # The largest number of steps. With it, the odds of `DuchiMean` at the smallest epsilon, 1e-9, are still
 # uneven (2**34 + 17 to 2**34). Chosen by hand, not tuned.
 _MAX_STEPS = 1 << 16
 
 
+def _check_epsilon(**named: Real) -> None:
+    _require.positive(**named)
+    for name, epsilon in named.items():
+        if epsilon < Fraction(1, 10**9):
+            raise _require.fail(name, epsilon, "at least 1e-9")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeanRandomizer(LocalRandomizer):
     """Rounds a value in [low, high] to a grid at random; `_unbiased` turns reports into unbiased estimates of
     the grid number.
     """
 
-    __slots__ = ()
+    epsilon: Annotated[Real, Limit(_check_epsilon)]
     low: Real
     high: Real
-    steps: int
+    steps: Annotated[int, at_least(1), at_most(_MAX_STEPS)] = 1024
 
-    def _check(self) -> None:
-        """Refuse bounds, steps and epsilons outside their ranges."""
+    def __post_init__(self) -> None:
         _require.ordered(low=self.low, high=self.high)
-        _require.integer(steps=self.steps, at_least=1)
-        if self.steps > _MAX_STEPS:
-            raise _require.fail("steps", self.steps, f"at most {_MAX_STEPS}")
-        if _base.positive_epsilon(self.epsilon) < Fraction(1, 10**9):
-            raise _require.fail("epsilon", self.epsilon, "at least 1e-9")
-        require_span(self.low, self.high)
+        # The position of some values between bounds whose difference is zero or infinite as a float would be
+        # NaN, and whether a report is refused would then depend on the value.
+        if not 0 < (span := _require.float_or_inf(self.high) - _require.float_or_inf(self.low)) < math.inf:
+            raise _require.fail("high - low", span, "a number above zero that floats can hold")
+        # refuses an epsilon too small for integer odds (`_base`)
+        self._spread()
 
-    def variance(self, people: int, mean: Real | None = None) -> float:
+    @_require.check_options
+    def variance(self, people: People, mean: Real | None = None) -> float:
         """Return an upper bound on the variance of the mean estimated from `people` reports, whatever the
         people's values; or its variance if all people have the value `mean`.
         """
-        _require.integer(people=people, at_least=1)
         if mean is None:
             return self._largest_variance_with_rounding() * self._step**2 / people
         return self._summand_variance(self._position(mean)) * self._step**2 / people
 
-    def error(self, people: int, confidence: float = 0.95) -> float:
+    @_require.check_options
+    def error(self, people: People, confidence: Confidence = 0.95) -> float:
         """Return a bound on the distance of the estimated mean from the true mean (of values clamped to the
         bounds) that holds with probability `confidence`.
 
         Proof: the estimate is a mean of independent summands in an interval of width `_spread`. Their
                variance is at most `_largest_variance` plus 1/4, the largest variance of rounding to the grid.
-               The bound is the smaller of Hoeffding's and Bernstein's. The bias of rounding, below 2**-32
+               The bound is `randomized_response.deviation`. The bias of rounding, below 2**-32
                steps, is left out: for fewer than 10**18 people it is below the bound.
         """
-        _require.integer(people=people, at_least=1)
-        _require.open_probability(confidence=confidence)
         spread, variance = self._spread() * self._step, (self._largest_variance() + 0.25) * self._step**2
-        log_term = math.log(2 / (1 - confidence))
-        linear_term = spread * log_term / 3
-        hoeffding = spread * math.sqrt(people * log_term / 2)
-        bernstein = linear_term + math.sqrt(linear_term**2 + 2 * people * variance * log_term)
-        return min(hoeffding, bernstein) / people * (1 + 1e-12)
+        bound = deviation(people, spread, variance, math.log(2 / (1 - confidence)))
+        return bound / people * (1 + 1e-12)
 
-    def _exact(self, name: str) -> Fraction:
-        """Return `low` or `high` as an exact fraction."""
-        return _require.exact(getattr(self, name), name)
+    @property
+    def _bounds(self) -> tuple[Fraction, Fraction]:
+        return _require.exact(self.low, "low"), _require.exact(self.high, "high")
 
     @property
     def _step(self) -> float:
         """Return the width of one grid step, in the unit of the values."""
-        return float((self._exact("high") - self._exact("low")) / self.steps)
+        low, high = self._bounds
+        return float((high - low) / self.steps)
+
+    @property
+    def _grid(self) -> dict[str, Any]:
+        """Return the grid as descriptions for the browser have it."""
+        return {"low": float(self.low), "high": float(self.high), "steps": self.steps}
 
     def _position(self, value: Any) -> float:
         """Return the position of a value on the grid, from 0 to `steps`; values outside are clamped."""
-        low, high = self._exact("low"), self._exact("high")
+        low, high = self._bounds
         clamped = min(max(_require.exact(value, "mean"), low), high)
         return float((clamped - low) / (high - low)) * self.steps
 
@@ -108,15 +119,16 @@ class MeanRandomizer(LocalRandomizer):
         number = number_of(value)
         return self._values(np.array([float(self.low) if math.isnan(number) else number]))
 
-    def _values(self, array: NDArray[Any]) -> NDArray[np.float64]:
+    def _values(self, values: Any) -> NDArray[np.float64]:
         """Return the positions of values on the grid, as numbers from 0 to `steps` with fractions."""
+        array = vector(values)
         if array.dtype.kind not in "fiu":
             raise InvalidInput(f"values must be numbers, got {array.dtype}.")
-        values = array.astype(np.float64)
-        if np.isnan(values).any():
+        numbers = array.astype(np.float64)
+        if np.isnan(numbers).any():
             raise InvalidInput("values must be numbers, and some are missing (nan).")
         low, high = float(self.low), float(self.high)
-        return np.asarray((np.clip(values, low, high) - low) / (high - low) * self.steps)
+        return np.asarray((np.clip(numbers, low, high) - low) / (high - low) * self.steps)
 
     def _on_grid(self, positions: NDArray[np.float64], entropy: Entropy) -> Codes:
         """Round positions at random to grid numbers, so that the mean of the grid number is the position, up
@@ -129,28 +141,28 @@ class MeanRandomizer(LocalRandomizer):
 
     def _estimate(self, reports: NDArray[Any], event: Event) -> Release:
         people = len(reports)
-        mean = float(self._exact("low")) + self._step * float(np.mean(self._unbiased(reports)))
+        mean = float(self._bounds[0]) + self._step * float(np.mean(self._unbiased(reports)))
         return released(mean, event, lambda confidence: self.error(people, confidence))
 
+    @abstractmethod
     def _unbiased(self, reports: NDArray[Any]) -> NDArray[np.float64]:
         """Return one summand per report."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _summand_variance(self, x: float) -> float:
         """Return the variance of one summand for a value at the position x of the grid, rounding included."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _largest_variance(self) -> float:
         """Return an upper bound on the variance of one summand, given the grid number: rounding excluded."""
-        raise NotImplementedError
 
     def _largest_variance_with_rounding(self) -> float:
         """Return an upper bound on the variance of one summand, rounding included (which adds up to 1/4)."""
         return self._largest_variance() + 0.25
 
+    @abstractmethod
     def _spread(self) -> float:
         """Return the width of the interval that holds every summand."""
-        raise NotImplementedError
 
 
 @described("local.DuchiMean")
@@ -167,15 +179,6 @@ class DuchiMean(MeanRandomizer):
     Assumes:   `entropy` yields independent uniform bits.
     """
 
-    epsilon: Real
-    low: Real
-    high: Real
-    steps: int = 1024
-
-    def __post_init__(self) -> None:
-        self._check()
-        self._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_base`)
-
     @property
     def _weights(self) -> tuple[int, int]:
         return _base.odds(self.epsilon, self.steps, self.steps)
@@ -185,14 +188,7 @@ class DuchiMean(MeanRandomizer):
         return Fraction(*self._weights)
 
     def client(self) -> dict[str, Any]:
-        return spec(
-            "duchi",
-            self,
-            low=float(self.low),
-            high=float(self.high),
-            steps=self.steps,
-            weights=list(self._weights),
-        )
+        return spec("duchi", self, **self._grid, weights=list(self._weights))
 
     def _draw(self, positions: NDArray[np.float64], entropy: Entropy) -> Codes:
         a, b = self._weights
@@ -242,15 +238,6 @@ class PiecewiseMean(MeanRandomizer):
     Assumes:   `entropy` yields independent uniform bits.
     """
 
-    epsilon: Real
-    low: Real
-    high: Real
-    steps: int = 1024
-
-    def __post_init__(self) -> None:
-        self._check()
-        self._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_base`)
-
     @property
     def window(self) -> int:
         """Return how many numbers are likely."""
@@ -265,15 +252,7 @@ class PiecewiseMean(MeanRandomizer):
         return Fraction(*self._weights)
 
     def client(self) -> dict[str, Any]:
-        return spec(
-            "piecewise",
-            self,
-            low=float(self.low),
-            high=float(self.high),
-            steps=self.steps,
-            window=self.window,
-            weights=list(self._weights),
-        )
+        return spec("piecewise", self, **self._grid, window=self.window, weights=list(self._weights))
 
     def _draw(self, positions: NDArray[np.float64], entropy: Entropy) -> Codes:
         return self._report(self._on_grid(positions, entropy), entropy)
@@ -347,25 +326,11 @@ class HybridMean(MeanRandomizer):
     Assumes:   `entropy` yields independent uniform bits.
     """
 
-    epsilon: Real
-    low: Real
-    high: Real
-    steps: int = 1024
-
-    def __post_init__(self) -> None:
-        self._check()
-        self._parts[1]._weights  # noqa: B018 - refuses an epsilon too small for integer odds (`_base`)
-
     @property
     def _parts(self) -> tuple[DuchiMean, PiecewiseMean]:
         """Return the two mechanisms, with the same parameters."""
-        options: dict[str, Any] = {
-            "epsilon": self.epsilon,
-            "low": self.low,
-            "high": self.high,
-            "steps": self.steps,
-        }
-        return DuchiMean(**options), PiecewiseMean(**options)
+        options: dict[str, Any] = {"low": self.low, "high": self.high, "steps": self.steps}
+        return DuchiMean(epsilon=self.epsilon, **options), PiecewiseMean(epsilon=self.epsilon, **options)
 
     @property
     def piecewise_share(self) -> int:
@@ -451,14 +416,6 @@ class LaplaceMean(MeanRandomizer):
     Assumes:   `entropy` yields independent uniform bits.
     """
 
-    epsilon: Real
-    low: Real
-    high: Real
-    steps: int = 1024
-
-    def __post_init__(self) -> None:
-        self._check()
-
     @property
     def scale(self) -> Fraction:
         return self.steps / _base.positive_epsilon(self.epsilon)
@@ -478,9 +435,7 @@ class LaplaceMean(MeanRandomizer):
         texts, because they may be longer than a browser's numbers."""
         rate = 1 / self.scale
         fraction = [str(rate.numerator), str(rate.denominator)]
-        return spec(
-            "laplace", self, low=float(self.low), high=float(self.high), steps=self.steps, rate=fraction
-        )
+        return spec("laplace", self, **self._grid, rate=fraction)
 
     def _draw(self, positions: NDArray[np.float64], entropy: Entropy) -> Codes:
         grid = self._on_grid(positions, entropy)
@@ -489,8 +444,7 @@ class LaplaceMean(MeanRandomizer):
     def _check_reports(self, data: NDArray[Any]) -> None:
         """Refuse forged reports. Any integer is possible, but honest senders report beyond this limit with a
         probability below exp(-700) only."""
-        if (np.abs(data.astype(np.float64)) > self.steps + 700 * float(self.scale)).any():
-            raise InvalidInput("some reports cannot come from this randomizer.")
+        require_possible(np.abs(data.astype(np.float64)) <= self.steps + 700 * float(self.scale))
 
     def _unbiased(self, reports: NDArray[Any]) -> NDArray[np.float64]:
         return reports.astype(np.float64)
@@ -503,11 +457,10 @@ class LaplaceMean(MeanRandomizer):
     def _largest_variance(self) -> float:
         return self._summand_variance(0.0)
 
-    def error(self, people: int, confidence: float = 0.95) -> float:
+    @_require.check_options
+    def error(self, people: People, confidence: Confidence = 0.95) -> float:
         """Return a bound on the distance of the estimated mean from the true mean that holds with probability
         `confidence`: Chebyshev's inequality, for the noise and the rounding to the grid."""
-        _require.integer(people=people, at_least=1)
-        _require.open_probability(confidence=confidence)
         variance = (self._largest_variance() + 0.25) * self._step**2 / people
         return math.sqrt(variance / (1 - confidence)) * (1 + 1e-12)
 

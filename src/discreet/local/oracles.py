@@ -14,37 +14,43 @@ value, as exact rationals.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from itertools import accumulate
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _require, _round
+from .. import _require
 from .._errors import InvalidInput
 from .._registry import described
-from .._require import Real
+from .._require import at_least
 from ..accounting import Event
-from ..mechanisms.protocols import Release
-from ..mechanisms.randomized_response import Channel
+from ..mechanisms.protocols import Release, of_kind
+from ..mechanisms.randomized_response import Channel, Confidence, People, Support, codes_below, deviation
 from ..sampling import Entropy
 from . import _base
 from ._base import (
     Codes,
+    Epsilon,
     Floats,
     LocalRandomizer,
     check_range,
-    codes_below,
+    domain_up_to,
     one_code,
     released,
-    require_parameters,
+    require_possible,
     spec,
+    vector,
 )
 
 # The largest domain all of whose shares are estimated at once: 2**24 integers of 64 bits are 128 MB. Chosen
 # by hand, not tuned.
 MOST_SHARES = 1 << 24
+# What a message ends with that refuses a large domain.
+_HASHING = "; LocalHashing has no such limit"
 # The largest table that is drawn at once, reports times values: 2**22 integers are 32 MB. Chosen by hand.
 _CELLS = 1 << 22
 
@@ -56,16 +62,19 @@ class FrequencyOracle(LocalRandomizer):
     __slots__ = ()
     domain: int
 
-    @property
-    def support(self) -> tuple[Fraction, Fraction]:
-        """Return (p, q): the probability that a report supports the sender's value, and that it supports any
-        one other value."""
-        raise NotImplementedError
+    def __post_init__(self) -> None:
+        self.ratio  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property
+    @abstractmethod
+    def support(self) -> Support:
+        """Return (p, q): the probability that a report supports the sender's value, and that it supports any
+        one other value."""
+
+    @property
+    @abstractmethod
     def bits(self) -> int:
         """Return how many bits a report takes."""
-        raise NotImplementedError
 
     def counts(self, reports: Any) -> Codes:
         """Return how many reports support each value."""
@@ -75,25 +84,20 @@ class FrequencyOracle(LocalRandomizer):
         """Return which values each report supports: one row per report, one column per value."""
         return self._supported(self._collect(reports)[0])
 
-    def variance(self, people: int, shares: Any = None) -> Floats:
-        """Return the variance of each estimated share, if the true ones are `shares` (by default all equal).
-
-        Proof: of n independent reports, the share f with this value support it with probability p, the others
-               with probability q. So the variance is (f p (1-p) + (1-f) q (1-q)) / (n (p-q)²).
-        """
-        _require.integer(people=people, at_least=1)
+    @_require.check_options
+    def variance(self, people: People, shares: Any = None) -> Floats:
+        """Return the variance of each estimated share, if the true ones are `shares` (by default all
+        equal)."""
         f = self._shares(shares)
-        p, q = (float(x) for x in self.support)
-        return np.asarray((f * p * (1 - p) + (1 - f) * q * (1 - q)) / (people * (p - q) ** 2))
+        return np.asarray(self.support.as_floats().variance(f, 1 - f, people))
 
-    def mean_squared_error(self, people: int, shares: Any = None) -> float:
+    @_require.check_options
+    def mean_squared_error(self, people: People, shares: Any = None) -> float:
         """Return the variance of an estimated share, averaged over all values."""
-        _require.integer(people=people, at_least=1)
         # The same without an array of the domain's size.
         if shares is None and self.domain > 1 << 20:
-            p, q = (float(x) for x in self.support)
             f = 1 / self.domain
-            return (f * p * (1 - p) + (1 - f) * q * (1 - q)) / (people * (p - q) ** 2)
+            return float(self.support.as_floats().variance(f, 1 - f, people))
         return float(self.variance(people, shares).mean())
 
     def standard_errors(self, release: Release, people: int) -> Floats:
@@ -101,27 +105,20 @@ class FrequencyOracle(LocalRandomizer):
         shares in place of the true ones."""
         return np.sqrt(self.variance(people, np.clip(release.value, 0.0, 1.0)))
 
-    def error(self, people: int, confidence: float = 0.95) -> float:
+    @_require.check_options
+    def error(self, people: People, confidence: Confidence = 0.95) -> float:
         """Return a bound on the distance of all estimated shares from the true ones; with probability
         `confidence` it holds for all values at once.
 
-        Proof: an estimate is the mean of independent summands, each in an interval of width `spread` and with
-               a variance of at most `unit_variance`. The bound is the smaller of Hoeffding's and Bernstein's,
-               with a union over the domain.
+        Proof: an estimate is the mean of independent summands. `randomized_response.deviation`, with a union
+               over the domain.
         """
-        _require.integer(people=people, at_least=1)
-        _require.open_probability(confidence=confidence)
-        spread, unit_variance = self._moments()
         log_term = math.log(2 * self.domain / (1 - confidence))
-        linear_term = spread * log_term / 3
-        hoeffding = spread * math.sqrt(people * log_term / 2)
-        bernstein = linear_term + math.sqrt(linear_term**2 + 2 * people * unit_variance * log_term)
-        return min(hoeffding, bernstein) / people * (1 + 1e-12)
+        return deviation(people, *self._moments(), log_term) / people * (1 + 1e-12)
 
     def _moments(self) -> tuple[float, float]:
         """Return (width of the interval of one person's summand, upper bound on its variance), rounded up."""
-        p, q = self.support
-        return _round.up(1 / (p - q)), _round.up(max(p * (1 - p), q * (1 - q)) / (p - q) ** 2)
+        return self.support.moments()
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         people = len(data)
@@ -130,8 +127,7 @@ class FrequencyOracle(LocalRandomizer):
 
     def _from_counts(self, counts: NDArray[Any], people: int) -> Floats:
         """Return the estimated shares from the number of reports that support each value."""
-        p, q = (float(x) for x in self.support)
-        return np.asarray((counts / people - q) / (p - q))
+        return np.asarray(self.support.as_floats().unbiased(counts / people))
 
     def _shares(self, shares: Any) -> Floats:
         """Return checked shares, one per value; equal ones for None."""
@@ -145,19 +141,40 @@ class FrequencyOracle(LocalRandomizer):
     def _one(self, value: Any) -> Codes:
         return one_code(value, self.domain)
 
-    def _values(self, array: NDArray[Any]) -> Codes:
-        return codes_below(array, self.domain)
+    def _values(self, values: Any) -> Codes:
+        return codes_below(vector(values), self.domain)
+
+    @abstractmethod
+    def _counts(self, data: NDArray[Any]) -> Codes:
+        """Return `counts` for checked reports."""
+
+    @abstractmethod
+    def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return `supported` for checked reports."""
+
+
+class NamingOracle(FrequencyOracle):
+    """Reports one of the values, which alone is supported; the base class of k-ary responses."""
+
+    __slots__ = ()
+
+    @property
+    def bits(self) -> int:
+        return (self.domain - 1).bit_length()
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        check_range(data, self.domain)
 
     def _counts(self, data: NDArray[Any]) -> Codes:
-        raise NotImplementedError
+        return np.bincount(data, minlength=self.domain)
 
     def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
-        raise NotImplementedError
+        return np.asarray(data[:, None] == np.arange(self.domain))
 
 
 @described("local.KaryResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KaryResponse(FrequencyOracle):
+class KaryResponse(NamingOracle):
     """Reports the true value, or another one that is drawn uniformly: k-ary randomized response (generalized
     randomized response, direct encoding).
 
@@ -171,18 +188,8 @@ class KaryResponse(FrequencyOracle):
     0.00221
     """
 
-    epsilon: Real
-    domain: int
-
-    def __post_init__(self) -> None:
-        require_parameters(self.epsilon, self.domain)
-        if self.domain > MOST_SHARES:
-            raise _require.fail(
-                "domain",
-                self.domain,
-                "at most 2**24, as all shares are estimated at once; LocalHashing has no such limit",
-            )
-        self._weights  # noqa: B018 - refuses an epsilon that is too small for integer odds
+    epsilon: Epsilon
+    domain: Annotated[int, domain_up_to(MOST_SHARES, f", as all shares are estimated at once{_HASHING}")]
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -193,14 +200,8 @@ class KaryResponse(FrequencyOracle):
         return Fraction(*self._weights)
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
-        a, b = self._weights
-        total = a + (self.domain - 1) * b
-        return Fraction(a, total), Fraction(b, total)
-
-    @property
-    def bits(self) -> int:
-        return (self.domain - 1).bit_length()
+    def support(self) -> Support:
+        return Support.of_odds(self.ratio, self.domain)
 
     def client(self) -> dict[str, Any]:
         return spec("kary", self, domain=self.domain, weights=list(self._weights))
@@ -208,14 +209,8 @@ class KaryResponse(FrequencyOracle):
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
         return _base.kary_response(values, self.domain, self._weights, entropy)
 
-    def _check_reports(self, data: NDArray[Any]) -> None:
-        check_range(data, self.domain)
 
-    def _counts(self, data: NDArray[Any]) -> Codes:
-        return np.bincount(data, minlength=self.domain)
-
-    def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
-        return np.asarray(data[:, None] == np.arange(self.domain))
+BitDomain = Annotated[int, domain_up_to(1 << 20, f", as reports have one bit per value{_HASHING}")]
 
 
 class UnaryEncoding(FrequencyOracle):
@@ -225,29 +220,19 @@ class UnaryEncoding(FrequencyOracle):
     __slots__ = ()
 
     @property
+    @abstractmethod
     def thresholds(self) -> tuple[int, int]:
         """Return (p, q) in units of 2**-32; q is rounded up, towards privacy."""
-        raise NotImplementedError
-
-    def _check(self) -> None:
-        require_parameters(self.epsilon, self.domain)
-        if self.domain > 1 << 20:
-            raise _require.fail(
-                "domain",
-                self.domain,
-                "at most 2**20, as reports have one bit per value; LocalHashing has no such limit",
-            )
-        self.thresholds  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
+    def support(self) -> Support:
         high, low = self.thresholds
-        return Fraction(high, _base.COIN), Fraction(low, _base.COIN)
+        return Support(Fraction(high, _base.COIN), Fraction(low, _base.COIN))
 
     @property
     def ratio(self) -> Fraction:
         p, q = self.support
-        return p * (1 - q) / ((1 - p) * q)
+        return Fraction(p * (1 - q) / ((1 - p) * q))
 
     @property
     def bits(self) -> int:
@@ -293,11 +278,8 @@ class SymmetricUnary(UnaryEncoding):
     Assumes:   `entropy` yields independent uniform bits.
     """
 
-    epsilon: Real
-    domain: int
-
-    def __post_init__(self) -> None:
-        self._check()
+    epsilon: Epsilon
+    domain: BitDomain
 
     @property
     def thresholds(self) -> tuple[int, int]:
@@ -323,11 +305,8 @@ class OptimalUnary(UnaryEncoding):
     0.0001845
     """
 
-    epsilon: Real
-    domain: int
-
-    def __post_init__(self) -> None:
-        self._check()
+    epsilon: Epsilon
+    domain: BitDomain
 
     @property
     def thresholds(self) -> tuple[int, int]:
@@ -353,22 +332,16 @@ class SubsetSelection(FrequencyOracle):
     0.0001809
     """
 
-    epsilon: Real
-    domain: int
-    size: int = 0
+    epsilon: Epsilon
+    domain: Annotated[int, domain_up_to(1 << 20, f" for subset selection{_HASHING}")]
+    size: Annotated[int, at_least(0)] = 0
 
     def __post_init__(self) -> None:
-        require_parameters(self.epsilon, self.domain)
-        _require.integer(size=self.size, at_least=0)
-        if self.domain > 1 << 20:
-            raise _require.fail(
-                "domain", self.domain, "at most 2**20 for subset selection; LocalHashing has no such limit"
-            )
         if self.size >= self.domain:
             raise _require.fail("size", self.size, f"below the domain's size {self.domain}")
         if not self.size:
             object.__setattr__(self, "size", self._best_size())
-        self._weights  # noqa: B018 - refuses an epsilon that is too small for integer odds
+        FrequencyOracle.__post_init__(self)
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -379,12 +352,12 @@ class SubsetSelection(FrequencyOracle):
         return Fraction(*self._weights)
 
     @property
-    def support(self) -> tuple[Fraction, Fraction]:
+    def support(self) -> Support:
         # q: a set has k - 1 of the d - 1 other values if it contains the true one, else k of them.
         a, b = self._weights
         k, d = self.size, self.domain
         p = Fraction(a * k, a * k + b * (d - k))
-        return p, (p * (k - 1) + (1 - p) * k) / (d - 1)
+        return Support(p, (p * (k - 1) + (1 - p) * k) / (d - 1))
 
     @property
     def bits(self) -> int:
@@ -489,11 +462,9 @@ class DesignResponse(LocalRandomizer):
     Fraction(3, 1)
     """
 
-    design: Channel
+    design: Annotated[Channel, of_kind(Channel, "a mechanisms.Channel")]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.design, Channel):
-            raise _require.fail("design", type(self.design).__name__, "a mechanisms.Channel")
         if any(ends[-1] > _base.LIMIT for ends in self._ends):
             raise _require.fail(
                 "design",
@@ -516,14 +487,8 @@ class DesignResponse(LocalRandomizer):
 
     @property
     def _ends(self) -> list[list[int]]:
-        """Return the cumulative sums of each row's probabilities, as integers: each row is multiplied by the
-        common denominator of its probabilities."""
-        tables = []
-        for row in self.design.rows:
-            exact = [Fraction(p) for p in row]
-            common = math.lcm(*(p.denominator for p in exact))
-            tables.append(np.cumsum(np.array([int(p * common) for p in exact], dtype=object)).tolist())
-        return tables
+        """Return the cumulative sums of the integer weights of each row."""
+        return [list(accumulate(weights)) for weights in self.design.weights]
 
     def matrix(self) -> Floats:
         """Return the probabilities as floats, one row per value and one column per report."""
@@ -535,8 +500,8 @@ class DesignResponse(LocalRandomizer):
     def _one(self, value: Any) -> Codes:
         return one_code(value, self.domain)
 
-    def _values(self, array: NDArray[Any]) -> Codes:
-        return codes_below(array, self.domain)
+    def _values(self, values: Any) -> Codes:
+        return codes_below(vector(values), self.domain)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
         data = np.empty(len(values), np.int64)
@@ -550,8 +515,7 @@ class DesignResponse(LocalRandomizer):
         check_range(data, self.design.reports)
         # No value leads to these reports; one that is forged would have likelihood zero for every value.
         impossible = [j for j, column in enumerate(zip(*self.design.rows, strict=True)) if not any(column)]
-        if np.isin(data, impossible).any():
-            raise InvalidInput("some reports cannot come from this randomizer.")
+        require_possible(~np.isin(data, impossible))
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         counts, people = np.bincount(data, minlength=self.design.reports).tolist(), len(data)

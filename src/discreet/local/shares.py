@@ -7,13 +7,15 @@ of the time. The methods below bias single shares, and make all shares together 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from .. import _require
 from .._errors import InvalidInput
+from .._require import FLOAT, NON_NEGATIVE, POSITIVE, among, at_least
 from ..inference import with_total
+from ..mechanisms.protocols import of_kind
 from ._base import Floats
 from .longterm import LongTermResponse
 from .oracles import DesignResponse, FrequencyOracle, UnaryEncoding
@@ -24,7 +26,13 @@ METHODS = ("norm_sub", "norm_mul", "clip")
 _CELLS = 1 << 24
 
 
-def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> Floats:
+@_require.check_options
+def consistent(
+    shares: Any,
+    method: Annotated[str, among(METHODS)] = "norm_sub",
+    *,
+    total: Annotated[float, POSITIVE, FLOAT] = 1.0,
+) -> Floats:
     """Return shares that are zero or above and, except with `clip`, add up to `total`.
 
     norm_sub: subtract one number from all shares and clip at zero, so that the sum is `total`. The result is
@@ -37,12 +45,10 @@ def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> 
     >>> consistent([0.7, 0.5, -0.2]).round(3).tolist()
     [0.6, 0.4, 0.0]
     """
-    _require.one_of(METHODS, method=method)
-    _require.positive(total=total)
     try:
         values = np.asarray(shares, dtype=np.float64)
     except (ValueError, TypeError):
-        raise InvalidInput("shares must be a list of finite numbers.") from None
+        values = np.array(np.nan)
     if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
         raise InvalidInput("shares must be a list of finite numbers.")
     if method == "norm_sub":
@@ -58,8 +64,16 @@ def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> 
     return np.asarray(scaled * (total / scaled.sum()))
 
 
+@_require.check_options
 def expectation_maximization(
-    randomizer: Any, reports: Any, *, rounds: int = 1000, tolerance: float = 1e-9
+    randomizer: Annotated[
+        FrequencyOracle | DesignResponse,
+        of_kind(FrequencyOracle | DesignResponse, "a frequency oracle or a design"),
+    ],
+    reports: Any,
+    *,
+    rounds: Annotated[int, at_least(1)] = 1000,
+    tolerance: Annotated[float, NON_NEGATIVE] = 1e-9,
 ) -> Floats:
     """Return the maximum likelihood estimate of the shares: not negative, adding up to one, and often more
     accurate than the unbiased estimates.
@@ -69,8 +83,6 @@ def expectation_maximization(
     maximum (Agrawal & Aggarwal 2001; ElSalamouny & Palamidessi 2020). It stops after `rounds`, or when no
     share changes by more than `tolerance` in a round. It needs memory for distinct reports times values.
     """
-    _require.integer(rounds=rounds, at_least=1)
-    _require.non_negative(tolerance=tolerance)
     likelihood, weights = _likelihood(randomizer, reports)
     shares = np.full(likelihood.shape[1], 1 / likelihood.shape[1])
     for _ in range(rounds):
@@ -83,11 +95,9 @@ def expectation_maximization(
     return shares
 
 
-def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
+def _likelihood(randomizer: FrequencyOracle | DesignResponse, reports: Any) -> tuple[Floats, Floats]:
     """Return (likelihoods, weights): a table of P(report | value), one row per distinct report, each row up
     to a factor of its own; and the share of all reports that each distinct report has."""
-    if not isinstance(randomizer, FrequencyOracle | DesignResponse):
-        raise _require.fail("randomizer", type(randomizer).__name__, "a frequency oracle or a design")
     data, _ = randomizer._collect(reports)
     rows, counts = np.unique(data, axis=0, return_counts=True)
     weights = counts / counts.sum()

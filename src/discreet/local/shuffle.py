@@ -4,17 +4,18 @@ a population of which some people trust the curator and others report locally.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import REPLACE
+from .._require import OPEN_PROBABILITY
 from ..accounting import Event, NonPrivate, Shuffled
 from ..inference import Estimate, combine
 from ..sampling import Entropy
-from ._base import Floats, LocalRandomizer, ReportBatch, require_entropy
+from ._base import Floats, LocalRandomizer, ReportBatch, require_entropy, require_randomizer
 
 
 class Shuffler:
@@ -34,10 +35,7 @@ class Shuffler:
     """
 
     def __init__(self, randomizer: LocalRandomizer, *, least: int) -> None:
-        if not isinstance(randomizer, LocalRandomizer):
-            raise _require.fail(
-                "randomizer", type(randomizer).__name__, "a client randomizer of discreet.local"
-            )
+        require_randomizer(randomizer)
         _require.integer(least=least, at_least=1)
         self.randomizer, self.least = randomizer, int(least)
         self._waiting: list[ReportBatch] = []
@@ -73,8 +71,14 @@ class Shuffler:
         return ReportBatch(data=data[order], event=event, randomizer=self.randomizer)
 
 
+@_require.check_options
 def blend(
-    local: Any, local_variance: Any, central: Any, central_variance: Any, *, trusting: float | None = None
+    local: Any,
+    local_variance: Any,
+    central: Any,
+    central_variance: Any,
+    *,
+    trusting: Annotated[float, OPEN_PROBABILITY] | None = None,
 ) -> Estimate:
     """Combine estimates of the same quantities from people who report locally, and from others who trust the
     curator (the hybrid model).
@@ -108,7 +112,6 @@ def blend(
         raise InvalidInput("variances must be zero or above.")
     if trusting is None:
         return combine(np.stack([local, central]), np.stack([local_variance, central_variance]))
-    _require.open_probability(trusting=trusting)
     values = (1 - trusting) * local + trusting * central
     sum_variances = (1 - trusting) ** 2 * local_variance + trusting**2 * central_variance
     flat = sum_variances.ravel()

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from .. import _registry, _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
 from .._public import Bounds, Public
+from .._require import Limit
 from ..accounting import Event, NonPrivate
 from ..sampling import Entropy
 from ..tables import Source
@@ -534,3 +535,25 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
             f"{type(source).__name__} are tensors without columns, and this reads columns. Train on them "
             "with learning.Trainer, or open a table to ask about its columns."
         )
+
+
+def of_kind(kind: Any, wanted: str) -> Limit:
+    """Return the limit of an object of a class, or of one of a union of classes; `wanted` completes "must
+    be"."""
+
+    def check(**named: Any) -> None:
+        for name, value in named.items():
+            if not isinstance(value, kind):
+                raise _require.fail(name, type(value).__name__, wanted)
+
+    return Limit(check)
+
+
+def _a_statistic(**named: Any) -> None:
+    for name, value in named.items():
+        if not is_statistic(value):
+            raise _require.fail(name, type(value).__name__, "a statistic, such as Count() or Component(...)")
+
+
+# The limits of fields that hold public facts, and a statistic.
+FACTS, STATISTIC = of_kind(Public, "the public facts of a table, Public(...)"), Limit(_a_statistic)

@@ -10,16 +10,21 @@ rationals.
 A `Kary` favors the truth and treats all other categories alike; a `Channel` is any matrix of probabilities.
 Both are sampled exactly, estimate the true counts from the counts of reports without bias, and say how far
 off they may be. They act on arrays of category numbers; `RandomizedResponse` runs them on a table.
+
+`Support` has the probabilities, estimates and variances of all responses that treat categories alike: of
+`Kary`, and of the frequency oracles of `local`. The draws are not shared. Those of `local` must be the same
+in a browser, which limits them to integer odds below 2**52; here odds are any rational numbers.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,42 +33,106 @@ from .. import _require, _round, sampling
 from .._errors import InvalidInput
 from .._public import REPLACE, ZERO_OUT, Neighbors, Public, require_relation
 from .._registry import described
-from .._require import Real
+from .._require import EXACT, LISTED, OPEN_PROBABILITY, PROBABILITY, Limit, Real, at_least
 from ..accounting import Event, PureDP
 from ..accounting import RandomizedResponse as RandomizedResponseEvent
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, noise
-from .protocols import Mechanism, Release, check_source, release
+from .protocols import Mechanism, Release, check_source, of_kind, release
 from .statistics import require_rows
 
 # numbers of categories, from 0
 Codes = NDArray[np.int64]
+Rows = tuple[tuple[Fraction, ...], ...]
+People = Annotated[int, at_least(1)]
+Confidence = Annotated[float, OPEN_PROBABILITY]
 # Beyond this a false report is e^500 times less likely than a true one, and the exact integers of such odds
 # would be needlessly long.
 _LARGEST_EPSILON = 500
 
 
-class ResponseDesign:
+class Support(NamedTuple):
+    """Says that a report supports its sender's category with probability `p`, and any one other category with
+    probability `q` (a pure protocol, Wang et al. 2017). Of k-ary randomized response a report supports the
+    category that it names.
+
+    Counts and shares may be numbers or arrays. They are computed exactly from fractions, in floats from
+    floats.
+    """
+
+    p: Any
+    q: Any
+
+    @classmethod
+    def of_odds(cls, odds: Fraction, categories: int) -> Support:
+        """Return that of k-ary randomized response, k = `categories`, where the truth is `odds` times as
+        likely as each other category."""
+        return cls(odds / (odds + categories - 1), 1 / (odds + categories - 1))
+
+    def as_floats(self) -> Support:
+        return Support(float(self.p), float(self.q))
+
+    def unbiased(self, supports: Any, people: int = 1) -> Any:
+        """Return the unbiased estimate (c - N q) / (p - q) of how many of N = `people` have a category, from
+        the number c of reports that support it; or of their share from the share of such reports."""
+        return (supports - people * self.q) / (self.p - self.q)
+
+    def variance(self, own: Any, others: Any, people: int = 1) -> Any:
+        """Return the variance of `unbiased`, divided by `people`, if `own` people have the category and
+        `others` have not: their reports support it independently."""
+        p, q = self
+        return (own * p * (1 - p) + others * q * (1 - q)) / (people * (p - q) ** 2)
+
+    def moments(self) -> tuple[float, float]:
+        """Return (width, unit_variance) of `deviation` for one person's part of `unbiased`, rounded up."""
+        return _round.up(1 / (self.p - self.q)), _round.up(max(self.variance(1, 0), self.variance(0, 1)))
+
+
+def deviation(people: int, width: float, unit_variance: float, log_term: float) -> float:
+    """Return an upper bound on the distance of a sum over `people` from its mean.
+
+    Guarantee: the sum of independent terms, each in an interval of length `width` and of variance at most
+               `unit_variance`, is further off with probability at most 2 exp(-log_term).
+    Proof:     the smaller of Hoeffding's bound and Bernstein's.
+    """
+    third = width * log_term / 3
+    hoeffding = width * math.sqrt(people * log_term / 2)
+    # not third**2, which raises an OverflowError where the product is infinite
+    bernstein = third + math.sqrt(third * third + 2 * people * unit_variance * log_term)
+    return min(hoeffding, bernstein)
+
+
+def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes:
+    """Return an array of integers from 0 to domain - 1, or raise an error that shows no value; `what` names
+    the integers in it."""
+    if array.dtype.kind not in "iu":
+        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}.")
+    if array.size and not (int(array.min()) >= 0 and int(array.max()) < domain):
+        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}.")
+    return array.astype(np.int64, copy=False)
+
+
+class ResponseDesign(ABC):
     """Provides what `Kary` and `Channel` have in common: how reports become estimates."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def truths(self) -> int:
         """The number of true categories."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def reports(self) -> int:
         """The number of different reports."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def ratio(self) -> Fraction:
         """The largest ratio of the probabilities that two truths give to one report: exp(epsilon),
         exactly."""
-        raise NotImplementedError
 
     @property
     def epsilon(self) -> float:
@@ -74,54 +143,41 @@ class ResponseDesign:
         """Return the price of one report for the person who gives it."""
         return PureDP(epsilon=self.epsilon, neighbors=neighbors)
 
+    @abstractmethod
     def respond(self, codes: Codes, entropy: Entropy) -> Codes:
         """Draw one report for each truth. Truths are numbered from 0; every draw is independent and exact."""
-        raise NotImplementedError
 
+    @abstractmethod
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
         """Return unbiased estimates of the true counts, from the counts of reports."""
-        raise NotImplementedError
 
+    @abstractmethod
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
         """Return estimates of the variances of `estimate`, due to the random reports alone, from the counts
         of reports."""
-        raise NotImplementedError
 
-    def error(self, people: int, confidence: float = 0.95) -> float:
+    @_require.check_options
+    def error(self, people: People, confidence: Confidence = 0.95) -> float:
         """Return an upper bound on the distance of every estimated count from the true one; it holds with
         probability `confidence`.
 
-        Proof: an estimate is a sum of independent terms, one per person, each in an interval of length
-               `width` and of variance at most `unit_variance`. The smaller of Hoeffding's bound and
-               Bernstein's is taken, with a union bound over the categories.
+        Proof: an estimate is a sum of independent terms, one per person. `deviation`, with a union bound over
+               the categories.
         """
-        _require.integer(people=people, at_least=1)
-        _require.open_probability(confidence=confidence)
         log_term = math.log(2 * self.truths / (1 - confidence))
-        error_bounds = []
-        for width, unit_variance in self._moments():
-            third = width * log_term / 3
-            hoeffding = width * math.sqrt(people * log_term / 2)
-            # not third**2, which raises an OverflowError where the product is infinite
-            bernstein = third + math.sqrt(third * third + 2 * people * unit_variance * log_term)
-            error_bounds.append(min(hoeffding, bernstein))
-        return max(error_bounds) * (1 + 1e-12)
+        return max(deviation(people, *moments, log_term) for moments in self._moments()) * (1 + 1e-12)
 
+    @abstractmethod
     def _moments(self) -> list[tuple[float, float]]:
-        """Return the pair (width, unit_variance) of `error` for each category; one pair if all are alike."""
-        raise NotImplementedError
+        """Return the (width, unit_variance) of `deviation` for one person's part of the estimate of each
+        category; one pair if all are alike."""
 
     def _check_codes(self, codes: Any) -> Codes:
         """Return codes as integers; refuse numbers of no category."""
         array = np.asarray(codes)
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise InvalidInput(
-                f"codes must be a one-dimensional array of integers, got {array.ndim} dimensions of "
-                f"{array.dtype}."
-            )
-        if array.size and not (array.min() >= 0 and array.max() < self.truths):
-            raise InvalidInput(f"codes must lie in 0..{self.truths - 1}.")
-        return array.astype(np.int64, copy=False)
+        if array.ndim != 1:
+            raise InvalidInput(f"codes must be a one-dimensional array, got {array.ndim} dimensions.")
+        return codes_below(array, self.truths, "codes")
 
     def _check_counts(self, counts: Sequence[int]) -> list[int]:
         """Return counts of reports as integers; there is one for each kind of report."""
@@ -130,6 +186,14 @@ class ResponseDesign:
         for count in counts:
             _require.integer(count=count, at_least=0)
         return [int(count) for count in counts]
+
+
+def _check_odds(**named: Real) -> None:
+    """Refuse odds at which a report says nothing about the truth."""
+    _require.positive(**named)
+    for name, odds in named.items():
+        if not odds > 1:
+            raise _require.fail(name, odds, "above 1, or the reports say nothing")
 
 
 @described("mechanisms.Kary")
@@ -154,14 +218,8 @@ class Kary(ResponseDesign):
     Fraction(1, 34)
     """
 
-    categories: int
-    odds: Real
-
-    def __post_init__(self) -> None:
-        _require.integer(categories=self.categories, at_least=2)
-        _require.positive(odds=self.odds)
-        if not self.odds > 1:
-            raise _require.fail("odds", self.odds, "above 1, or the reports say nothing")
+    categories: Annotated[int, at_least(2)]
+    odds: Annotated[Real, Limit(_check_odds)]
 
     @property
     def truths(self) -> int:
@@ -176,12 +234,17 @@ class Kary(ResponseDesign):
         return _require.exact(self.odds, "odds")
 
     @property
+    def support(self) -> Support:
+        """The probabilities of the truth and of each other category, exactly."""
+        return Support.of_odds(self.ratio, self.categories)
+
+    @property
     def truth_probability(self) -> Fraction:
-        return self.ratio / (self.ratio + self.categories - 1)
+        return Fraction(self.support.p)
 
     @property
     def other_probability(self) -> Fraction:
-        return 1 / (self.ratio + self.categories - 1)
+        return Fraction(self.support.q)
 
     def event(self, neighbors: Neighbors) -> Event:
         return RandomizedResponseEvent(epsilon=self.epsilon, categories=self.categories, neighbors=neighbors)
@@ -192,17 +255,17 @@ class Kary(ResponseDesign):
         The second case has probability 1 - p + q = k q, so the truth is reported with probability p - q +
         (k q) / k = p, and each other category with q.
         """
-        true_codes = self._check_codes(codes)
-        honest = sampling.bernoulli(self.truth_probability - self.other_probability, len(true_codes), entropy)
+        true_codes, (p, q) = self._check_codes(codes), self.support
+        honest = sampling.bernoulli(p - q, len(true_codes), entropy)
         anything = sampling.uniform_below(self.categories, len(true_codes), entropy)
         return np.where(honest, true_codes, anything)
 
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
         """Return (c - N q) / (p - q) for each category: c is the count of its reports, N the sum of all
         counts, p and q are `truth_probability` and `other_probability`."""
-        exact = self._check_counts(counts)
-        p, q = self.truth_probability, self.other_probability
-        return tuple((count - sum(exact) * q) / (p - q) for count in exact)
+        exact, support = self._check_counts(counts), self.support
+        people = sum(exact)
+        return tuple(support.unbiased(count, people) for count in exact)
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
         """Return (t p (1-p) + (N-t) q (1-q)) / (p-q)^2 for t people of a category and N - t others, with the
@@ -210,14 +273,11 @@ class Kary(ResponseDesign):
 
         It equals (N q (1-q) + (c - N q)(1-p-q)) / (p-q)^2, which is never negative.
         """
-        exact = self._check_counts(counts)
-        p, q, people = self.truth_probability, self.other_probability, sum(exact)
-        return tuple((people * q * (1 - q) + (c - people * q) * (1 - p - q)) / (p - q) ** 2 for c in exact)
+        true_counts, people = self.estimate(counts), sum(counts)
+        return tuple(self.support.variance(count, people - count) for count in true_counts)
 
     def _moments(self) -> list[tuple[float, float]]:
-        p, q = self.truth_probability, self.other_probability
-        worst = max(p * (1 - p), q * (1 - q)) / (p - q) ** 2
-        return [(_round.up(1 / (p - q)), _round.up(worst))]
+        return [self.support.moments()]
 
 
 # The tag stands in ledgers and stays, though it is not the name of the class.
@@ -237,12 +297,10 @@ class Channel(ResponseDesign):
     Fraction(3, 1)
     """
 
-    rows: tuple[tuple[Real, ...], ...]
+    rows: tuple[tuple[Annotated[Fraction, EXACT], ...], ...]
 
     def __post_init__(self) -> None:
-        listed = [_require.listed(a_row=row) for row in _require.listed(rows=self.rows)]
-        rows = tuple(tuple(_require.exact(p, "a probability") for p in row) for row in listed)
-        object.__setattr__(self, "rows", rows)
+        rows = self.rows
         if len(rows) < 2 or len({len(row) for row in rows}) > 1 or len(rows[0]) < len(rows):
             raise InvalidInput(
                 f"a design needs at least two rows of one length, and at least as many reports as "
@@ -265,8 +323,9 @@ class Channel(ResponseDesign):
         self._weights()
 
     @property
-    def _exact(self) -> list[list[Fraction]]:
-        return [[Fraction(p) for p in row] for row in self.rows]
+    def weights(self) -> list[list[int]]:
+        """The rows as integers: each is multiplied by the common denominator of its probabilities."""
+        return [[int(p * math.lcm(*(q.denominator for q in row))) for p in row] for row in self.rows]
 
     @property
     def truths(self) -> int:
@@ -278,16 +337,15 @@ class Channel(ResponseDesign):
 
     @property
     def ratio(self) -> Fraction:
-        columns = list(zip(*self._exact, strict=True))
+        columns = zip(*self.rows, strict=True)
         return max((max(c) / min(c) for c in columns if max(c) > 0), default=Fraction(1))
 
     def respond(self, codes: Codes, entropy: Entropy) -> Codes:
         true_codes = self._check_codes(codes)
         reported = np.empty(len(true_codes), np.int64)
-        for truth, row in enumerate(self._exact):
+        for truth, weights in enumerate(self.weights):
             members = np.flatnonzero(true_codes == truth)
-            common = math.lcm(*(p.denominator for p in row))
-            reported[members] = sampling.categorical([int(p * common) for p in row], len(members), entropy)
+            reported[members] = sampling.categorical(weights, len(members), entropy)
         return reported
 
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
@@ -310,7 +368,7 @@ class Channel(ResponseDesign):
         """
         true_counts = self.estimate(counts)
         squares = [
-            [sum(a * a * p for a, p in zip(w, row, strict=True)) for row in self._exact]
+            [sum(a * a * p for a, p in zip(w, row, strict=True)) for row in self.rows]
             for w in self._weights()
         ]
         second_moments = [
@@ -320,7 +378,7 @@ class Channel(ResponseDesign):
             max(total - own, Fraction(0)) for total, own in zip(second_moments, true_counts, strict=True)
         )
 
-    def _weights(self) -> tuple[tuple[Fraction, ...], ...]:
+    def _weights(self) -> Rows:
         """Return the matrix A of `estimate`."""
         return _left_inverse(self.rows)
 
@@ -329,26 +387,36 @@ class Channel(ResponseDesign):
         for own, weights in enumerate(self._weights()):
             unit = [
                 sum(a * a * p for a, p in zip(weights, row, strict=True)) - (i == own)
-                for i, row in enumerate(self._exact)
+                for i, row in enumerate(self.rows)
             ]
             moments.append((_round.up(max(weights) - min(weights)), _round.up(max(unit))))
         return moments
 
 
-def optimal_response_design(categories: int, epsilon: Real) -> Kary:
+def _check_epsilon(**named: Real) -> None:
+    """Refuse an epsilon whose odds are too large."""
+    _require.positive(**named)
+    for name, epsilon in named.items():
+        if epsilon > _LARGEST_EPSILON:
+            raise _require.fail(name, epsilon, f"at most {_LARGEST_EPSILON}")
+
+
+@_require.check_options
+def optimal_response_design(categories: int, epsilon: Annotated[Real, Limit(_check_epsilon)]) -> Kary:
     """Return the best design for `epsilon`: odds = exp(epsilon), rounded towards privacy by less than one
     part in 10**18.
 
     >>> float(optimal_response_design(2, 1.0).truth_probability)     # e / (1 + e)
     0.7310585786300049
     """
-    _require.positive(epsilon=epsilon)
-    if epsilon > _LARGEST_EPSILON:
-        raise _require.fail("epsilon", epsilon, f"at most {_LARGEST_EPSILON}")
     return Kary(categories=categories, odds=noise.exp_below(_require.exact(epsilon, "epsilon")))
 
 
-def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Channel:
+@_require.check_options
+def two_coins(
+    truth: Annotated[Real, OPEN_PROBABILITY] = Fraction(1, 2),
+    yes: Annotated[Real, OPEN_PROBABILITY] = Fraction(1, 2),
+) -> Channel:
     """Return the randomized response of two coins (Warner 1965): toss a coin; heads, tell the truth; tails,
     toss another and say what it says.
 
@@ -358,56 +426,56 @@ def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Chann
     >>> two_coins().ratio
     Fraction(3, 1)
     """
-    _require.open_probability(truth=truth, yes=yes)
     honest, coin = _require.exact(truth, "truth"), _require.exact(yes, "yes")
     # tails of the first coin, and then "yes" or "no" of the second
     tails_yes, tails_no = (1 - honest) * coin, (1 - honest) * (1 - coin)
     return Channel(rows=((honest + tails_no, tails_yes), (tails_no, honest + tails_yes)))
 
 
-def grid_response_design(side: int, epsilon: Real) -> Kary:
+@_require.check_options
+def grid_response_design(side: Annotated[int, at_least(2)], epsilon: Real) -> Kary:
     """Return the design that reports a cell in a side x side grid of locations: the true cell with
     probability exp(epsilon) / (exp(epsilon) + side**2 - 1)."""
-    _require.integer(side=side, at_least=2)
     return optimal_response_design(side * side, epsilon)
 
 
-def yes_fraction_variance(p: Real, people: int, fraction: Real | None = None) -> Fraction:
+@_require.check_options
+def yes_fraction_variance(
+    p: Annotated[Real, OPEN_PROBABILITY],
+    people: People,
+    fraction: Annotated[Real, PROBABILITY] | None = None,
+) -> Fraction:
     """Return the variance of Warner's estimate of the fraction of people with the truth "yes", if each of N =
     `people` answers truly with probability p.
 
     The random answers contribute (1/N) (1 / (16 (p - 1/2)^2) - 1/4). If `fraction` = pi is given, the
     variance pi (1 - pi) / N of drawing the N people from a population with that fraction is added.
     """
-    _require.open_probability(p=p)
-    _require.integer(people=people, at_least=1)
     exact = _require.exact(p, "p")
     if exact == Fraction(1, 2):
         raise _require.fail("p", p, "different from 1/2, or the reports say nothing")
     coins = (1 / (16 * (exact - Fraction(1, 2)) ** 2) - Fraction(1, 4)) / people
     if fraction is None:
         return coins
-    _require.probability(fraction=fraction)
     share = _require.exact(fraction, "fraction")
     return coins + share * (1 - share) / people
 
 
-def _gram(rows: list[list[Fraction]]) -> list[list[Fraction]]:
+def _gram(rows: Rows) -> list[list[Fraction]]:
     """Return P P^T for the matrix P = `rows`."""
     return [[sum((a * b for a, b in zip(x, y, strict=True)), Fraction(0)) for y in rows] for x in rows]
 
 
 @lru_cache(maxsize=64)
-def _left_inverse(rows: tuple[tuple[Real, ...], ...]) -> tuple[tuple[Fraction, ...], ...]:
+def _left_inverse(rows: Rows) -> Rows:
     """Return (P P^T)^-1 P for the matrix P = `rows`."""
-    exact = [[Fraction(p) for p in row] for row in rows]
-    inverse = _inverse(_gram(exact))
+    inverse = _inverse(_gram(rows))
     if inverse is None:
         raise InvalidInput(
             "the rows of the design are linearly dependent: the true counts cannot be estimated. Change a "
             "row, so that none is a linear combination of the others."
         )
-    columns = list(zip(*exact, strict=True))
+    columns = list(zip(*rows, strict=True))
     return tuple(
         tuple(sum((a * b for a, b in zip(row, c, strict=True)), Fraction(0)) for c in columns)
         for row in inverse
@@ -441,14 +509,10 @@ class Reports:
     category, in the order of `categories`. All of it is computed from the reports alone.
     """
 
-    categories: tuple[str | int | None, ...]
-    counts: tuple[int, ...]
-    estimates: tuple[float, ...]
-    standard_errors: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        for name in ("categories", "counts", "estimates", "standard_errors"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+    categories: Annotated[tuple[str | int | None, ...], LISTED]
+    counts: Annotated[tuple[int, ...], LISTED]
+    estimates: Annotated[tuple[float, ...], LISTED]
+    standard_errors: Annotated[tuple[float, ...], LISTED]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the estimates, so that intervals can be built around them."""
@@ -475,29 +539,24 @@ class RandomizedResponse(Mechanism):
     Assumes:   one row per person; the number of rows is public.
     """
 
-    public: Public
+    public: Annotated[Public, Limit(require_rows)]
     column: str
     epsilon: Real | None = None
-    lottery: Kary | Channel | None = None
+    lottery: Annotated[Kary | Channel, of_kind(Kary | Channel, "a Kary or a Channel")] | None = None
     missing: bool = False
 
     def __post_init__(self) -> None:
-        arrow_columns.require_public(self.public)
-        _require.flag(missing=self.missing)
         require_relation(
             self.public.neighbors,
             REPLACE,
             ZERO_OUT,
             what="randomized response, which shows how many people reported,",
         )
-        require_rows(self.public)
         if (self.epsilon is None) == (self.lottery is None):
             raise InvalidInput(
                 f"give either epsilon or a design of your own, got epsilon={self.epsilon!r} and "
                 f"lottery={self.lottery!r}."
             )
-        if self.lottery is not None and not isinstance(self.lottery, Kary | Channel):
-            raise _require.fail("lottery", self.lottery, "a Kary or a Channel")
         if self.design.truths != len(self.labels):
             raise InvalidInput(
                 f"the design is for {self.design.truths} categories and column {self.column!r} has "
@@ -515,8 +574,7 @@ class RandomizedResponse(Mechanism):
         """The design in use: the one that was passed, or the best for epsilon."""
         if self.lottery is not None:
             return self.lottery
-        if self.epsilon is None:
-            raise InvalidInput("give either epsilon or a design of your own (lottery=...).")
+        assert self.epsilon is not None
         return optimal_response_design(len(self.labels), self.epsilon)
 
     @property

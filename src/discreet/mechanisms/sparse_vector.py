@@ -1,28 +1,25 @@
 """Which questions have a value above a threshold? The noise grows with the number of answers "above" (the
-positives), not with the number of questions.
+positives), not with the number of questions: the sparse vector technique.
 
 A noisy threshold is kept secret; each question's value gets fresh noise and is compared with it. The whole
 price is paid at the start, and after a declared number of positives the mechanism halts for good.
+`SparseVectorRounds` does that, and has the proof; everything else here, and the holdout, the leaderboards,
+PAPRIKA and the change watches of `adaptive`, chooses its scales. Values are integers, noise is discrete
+Laplace, and the comparison is noisy value >= noisy threshold.
+
 `SparseVector` keeps one noisy threshold throughout (Lyu, Su & Li 2017) and is epsilon-DP; `AboveThreshold` is
-the textbook's mechanism with a single positive. With hundreds of positives, `RedrawnSparseVector` (in
-`mechanisms.sparse_vector`) needs less noise, and is (epsilon, delta)-DP.
+the textbook's mechanism with a single positive.
 
-Values are integers, noise is discrete Laplace, and the comparison is noisy value >= noisy threshold.
-
-Defines the sparse vector technique for many positives (answers "above the threshold"): a fresh noisy
-threshold after each.
-
-A round lasts from one noisy threshold to the next, and the price of all rounds follows by composition. Pure
-epsilon needs noise in proportion to the number c of positives; composition needs its square root, times
+`RedrawnSparseVector` draws a fresh noisy threshold after each positive, and is (epsilon, delta)-DP. A round
+lasts from one noisy threshold to the next, and the price of all rounds follows by composition. Pure epsilon
+needs noise in proportion to the number c of positives; composition needs its square root, times
 sqrt(ln(1/delta)). So the pure split is better for a few positives, composition for many: by default the
 better of them is taken.
 
-Answers many stable questions for the price of the few that turn out unstable: sparse vector over distances
-(M_svec of the PATE literature).
-
-Each question is a stable function (`stability.Stable`). Where its noisy distance to instability reaches a
-noisy threshold its exact value is released, for free; only failures are paid for, and after the promised
-number of them the mechanism halts.
+`StableSparseVector` answers many stable questions for the price of the few that turn out unstable: sparse
+vector over distances (M_svec of the PATE literature). Each question is a stable function
+(`stability.Stable`). Where its noisy distance to instability reaches a noisy threshold its exact value is
+released, for free; only failures are paid for, and after the promised number of them the mechanism halts.
 """
 
 from __future__ import annotations
@@ -32,23 +29,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from .. import _require, _round
+from .. import _require, _round, sampling
 from .._errors import Halted, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
 from .._registry import described
-from .._require import Real
+from .._require import INTEGER, POSITIVE, PRICE, Limit, Real, among, at_least
 from ..accounting import ApproximateDP, Event, Filter, NoOp, PureDP
 from ..accounting.composition import optimal_delta
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, noise
-from .arrow_columns import require_public
 from .noise import draw
 from .protocols import (
+    FACTS,
+    STATISTIC,
     Integers,
     Interactive,
     Release,
@@ -61,7 +59,11 @@ from .protocols import (
 from .stability import check_budget, check_stable, stated
 from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of, step_of
 
-State = dict[str, int]
+State = dict[str, Any]
+# The names of the noise on the threshold and of the number of positives in the states of `adaptive`.
+NOISE = ("noise", "positives")
+_SEVERAL = "a question must have a single number as its value. Ask for one Component of it."
+FOREIGN_STATE = "the state is not one that start() or answer() gave."
 
 
 # The tags of this class and the next stand in ledgers and stay, though they are not the names of the classes.
@@ -85,15 +87,8 @@ class Component:
     Proof:     by definition of that norm.
     """
 
-    statistic: Statistic
-    index: int
-
-    def __post_init__(self) -> None:
-        _require.integer(index=self.index, at_least=0)
-        if not is_statistic(self.statistic):
-            raise _require.fail(
-                "statistic", type(self.statistic).__name__, "a statistic, such as Histogram(column=...)"
-            )
+    statistic: Annotated[Statistic, STATISTIC]
+    index: Annotated[int, at_least(0)]
 
     @property
     def step(self) -> Fraction:
@@ -144,24 +139,203 @@ def moves_up(question: Any, public: Public) -> bool:
     )
 
 
-class Thresholds(Interactive):
-    """Provides what all sparse vectors have in common: checks of questions, the comparison, the state.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseVectorRounds:
+    """Runs the sparse vector technique with a public threshold that may differ from question to question, and
+    with a number released at each positive.
 
-    The state is plain JSON and holds nothing but {"threshold": the noisy threshold (secret), "positives": the
-    number of positives so far, "asked": the number of questions so far}.
+    A question arrives as two integers: its `excess`, by how much its exact value exceeds its threshold, and
+    the exact number to be released with noise if the noisy excess passes (a positive). The threshold of each
+    question must be a function of what was released before. `threshold`, `query` and `value` are the scales
+    of the discrete Laplace noise on the threshold, on each comparison and on each released number, in the
+    integer units of the question. The mechanism halts for good after `max_positives` positives, c below. With
+    `redraws` the noise on the threshold is drawn anew after each positive, so that the questions up to and
+    with each positive are a round, and the rounds run in sequence. With `value` None no number is drawn, and
+    a positive may release its gap: how far the noisy excess lies above the noise on the threshold.
+
+    The state is plain JSON and holds nothing but the noise on the threshold (secret) plus the public
+    `center`, the number of positives and the number of questions so far ("asked"). `names` are the names of
+    the first two in the state. Stored states have them, so they must not change.
+
+    Guarantee: let one unit move the excess by at most D and the exact number by at most V. With `redraws`: c
+               rounds in sequence, each (D / threshold + k D / query + V / value)-DP. Without: (D / threshold
+               + c (k D / query + V / value))-DP. Both for any number of questions, each chosen after seeing
+               all answers before it. k is 2, or 1 where one unit moves all excesses the same way. With
+               `value` None the summand V / value is 0.
+    Proof:     without `redraws`: rho is the noise on the threshold, never drawn again, and nu that on each
+               comparison. Fix the answers. Their probability is sum_z P(rho = z) prod_i P(answer i | rho =
+               z), and the thresholds, being functions of the answers, are fixed as well. Compare rho = z on
+               one table with rho = z + D on its neighbor: P(rho = z) <= e^(D / threshold) P(rho = z + D), and
+               z -> z + D maps the integers onto themselves. "Below", excess + nu < z, implies "below" on the
+               neighbor, whose excess is at most D larger and whose z is D larger: its probability does not
+               fall. "Above with gap g" is nu = z + g - excess; both shifts together move the right side by 0
+               to 2D, so its probability grows at most by e^(2D / query); summing over g >= 0 gives the same
+               for plain "above". There are at most c of them, and each released number costs V / value. If
+               all excesses move the same way: where they are larger on the first table, keep z (below only
+               gets likelier on the neighbor, above costs a shift of at most D); where they are smaller, shift
+               z by D (then the right side moves by 0 to D). Each integer shift by s costs s / scale, which is
+               all that the argument of Lyu, Su & Li (2017, arXiv:1603.01699, their Algorithm 7) and, for the
+               gap, of Ding, Wang, Zhang & Kifer (2019, arXiv:1904.12773) needs of the noise.
+               With `redraws` a round ends at its positive: it is the above with c = 1, and the rounds are in
+               sequence, each chosen after the one before.
+    Versions:  the guarantee is unchanged if questions are asked of different versions of the table. Neighbors
+               are then histories that differ in one unit in all versions: every excess still moves by at most
+               D, all in one direction if k is 1, and the proof uses nothing else. When a version arrives is
+               public.
+    Assumes:   the state stays secret, and each state is used for one question only.
     """
+
+    threshold: Fraction
+    query: Fraction
+    value: Fraction | None
+    max_positives: int
+    redraws: bool
+    center: int = 0
+    names: tuple[str, str] = NOISE
+
+    def price(self, sensitivity: int, answers: int, *, monotone: bool = False) -> Fraction:
+        """Return the epsilon of one round, or without `redraws` of all questions together, as an exact
+        fraction. `sensitivity` is D and `answers` is V of the guarantee; `monotone` makes k 1."""
+        positives = 1 if self.redraws else self.max_positives
+        positive_price = (1 if monotone else 2) * sensitivity / self.query + (
+            0 if self.value is None else answers / self.value
+        )
+        return sensitivity / self.threshold + positives * positive_price
+
+    def begin(self, entropy: Entropy) -> State:
+        """Return the first state: the noise on the threshold, and counts of zero."""
+        noise_name, positives = self.names
+        return {noise_name: self._noisy_threshold(entropy), positives: 0, "asked": 0}
+
+    def check(self, state: Any, questions: int | None, *more: str) -> State:
+        """Return the state unchanged. InvalidInput unless it is a state of this class, with `more` names that
+        the caller added; Halted where all positives, or all declared `questions` (None: no limit), are used
+        up."""
+        counted = (*self.names, "asked")
+        if not isinstance(state, dict) or set(state) != {*counted, *more}:
+            raise InvalidInput(FOREIGN_STATE)
+        if any(type(state[name]) is not int for name in counted):
+            raise InvalidInput(FOREIGN_STATE)
+        for used, limit, what in (
+            (state[self.names[1]], self.max_positives, f"{self.names[1]} were given"),
+            (state["asked"], questions, "declared questions were asked"),
+        ):
+            if limit is not None and used >= limit:
+                raise Halted(f"all {limit} {what}, so this has halted for good. Buy a new one.")
+        return state
+
+    def compare(self, state: State, excess: int, entropy: Entropy) -> int:
+        """Return the gap: the noisy excess of one question over the noise on the threshold. The question is a
+        positive where it is not negative."""
+        return excess + draw(self.query, entropy) - int(state[self.names[0]])
+
+    def after(self, state: State, positive: bool, entropy: Entropy) -> State:
+        """Return the state after one more question; a positive may get a new noisy threshold."""
+        noise_name, positives = self.names
+        after = {**state, positives: state[positives] + positive, "asked": state["asked"] + 1}
+        if positive and self.redraws:
+            after[noise_name] = self._noisy_threshold(entropy)
+        return after
+
+    def one(
+        self, state: State, excess: int, exact: int, entropy: Entropy
+    ) -> tuple[State, int | None, int | None]:
+        """Answer one question: return the new state, and for a positive its gap and its noisy number (None
+        without `value`); both are None for a negative."""
+        gap = self.compare(state, excess, entropy)
+        after = self.after(state, gap >= 0, entropy)
+        if gap < 0:
+            return after, None, None
+        return after, gap, None if self.value is None else exact + draw(self.value, entropy)
+
+    def many(
+        self, state: State, excess: Any, exact: Any, entropy: Entropy
+    ) -> tuple[State, Any, dict[int, int]]:
+        """Answer a list of questions fixed beforehand, one after the other; questions after the halt are not
+        answered.
+
+        Returns the new state; for each answered question whether it was positive; and the noisy numbers of
+        the positives by position.
+        """
+        assert self.value is not None
+        noise_name, positives = self.names
+        # `as_integers` takes Python integers where 64 bits might overflow
+        exact_excess = arrow_columns.as_integers([int(value) for value in excess])
+        noisy = noise.add(exact_excess, sampling.discrete_laplace(self.query, len(excess), entropy))
+        above, answers, threshold, start = np.zeros(len(noisy), bool), {}, state[noise_name], 0
+        left = self.max_positives - state[positives]
+        while left and start < len(noisy):
+            positions = np.flatnonzero(noisy[start:] >= threshold)
+            if not len(positions):
+                start = len(noisy)
+                break
+            position, start = start + int(positions[0]), start + int(positions[0]) + 1
+            above[position], left = True, left - 1
+            answers[position] = int(exact[position]) + draw(self.value, entropy)
+            if self.redraws:
+                threshold = self._noisy_threshold(entropy)
+        after = {
+            **state,
+            noise_name: threshold,
+            positives: self.max_positives - left,
+            "asked": state["asked"] + start,
+        }
+        return after, above[:start], answers
+
+    def noise_bound(self, failure: Fraction, comparisons: int, thresholds: int | None = None) -> int:
+        """Return a bound a: with probability at least 1 - failure, |noise on the threshold| + |noise on the
+        comparison| <= a for every one of `comparisons` questions and of `thresholds` noisy thresholds (by
+        default all there can be).
+
+        Half of `failure` is for each of the two kinds of noise, divided by a union bound among its draws, and
+        by 2 for the two signs: P(|X| >= m) = 2 P(X >= m) for discrete Laplace noise X and m >= 1.
+        """
+        if thresholds is None:
+            thresholds = self.max_positives if self.redraws else 1
+        # `laplace_quantile(scale, p)` is the least m with P(X >= m) <= p
+        threshold_bound = noise.laplace_quantile(self.threshold, failure / (4 * thresholds)) - 1
+        return threshold_bound + noise.laplace_quantile(self.query, failure / (4 * comparisons)) - 1
+
+    def spread(self, failure: Fraction, numbers: int) -> int:
+        """Return a bound a: with probability at least 1 - failure, none of `numbers` released numbers is
+        further than a from its exact value."""
+        assert self.value is not None
+        return noise.laplace_quantile(self.value, failure / (2 * numbers)) - 1
+
+    def _noisy_threshold(self, entropy: Entropy) -> int:
+        return self.center + draw(self.threshold, entropy)
+
+
+def declared(questions: int | None, option: str = "questions") -> int:
+    """Return the declared number of questions, on which the error of the answers depends."""
+    if questions is None:
+        raise InvalidInput(
+            f"how far off the answers may be depends on how many there are: declare {option}=..."
+        )
+    return questions
+
+
+def failure_of(confidence: float) -> Fraction:
+    """Return 1 - confidence, exactly."""
+    _require.open_probability(confidence=confidence)
+    return 1 - _require.exact(confidence, "confidence")
+
+
+class Thresholds(Interactive):
+    """Provides what all sparse vectors over statistics have in common: checks of questions, and answers."""
 
     __slots__ = ()
 
     public: Public
     threshold: int
     sensitivity: int
+    positives: int
     questions: int | None
     monotone: bool
     gap: bool
     # whether each positive gets a new noisy threshold
     redraws: ClassVar[bool] = False
-    # Each question may be asked of another version of the table (`SparseVector`, "Versions").
+    # Each question may be asked of another version of the table (`SparseVectorRounds`, "Versions").
     any_version: ClassVar[bool] = True
 
     @property
@@ -170,40 +344,50 @@ class Thresholds(Interactive):
         raise NotImplementedError
 
     @property
-    def max_positives(self) -> int:
-        """The number of positives after which it halts."""
-        raise NotImplementedError
+    def rounds(self) -> SparseVectorRounds:
+        """The comparisons. The state has the noisy threshold itself, not only its noise."""
+        threshold, query, value = self.scales
+        return SparseVectorRounds(
+            threshold=threshold,
+            query=query,
+            value=value,
+            max_positives=self.positives,
+            redraws=self.redraws,
+            center=self.threshold,
+            names=("threshold", "positives"),
+        )
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Draw the noisy threshold. No data is read."""
         check_source(self.public, source)
-        return {"threshold": self._noisy_threshold(entropy), "positives": 0, "asked": 0}
+        return self.rounds.begin(entropy)
 
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
         """Return the next state and the answer. The answer costs nothing: all was paid at the start."""
-        before = self._check_state(state)
-        self._check_question(question, self.monotone)
+        rounds = self.rounds
+        before = rounds.check(state, self.questions)
+        self._check_question(question)
         check_source(self.public, source)
-        after, answer = self._compare(
-            before, number(question(source)), entropy, gap=self.gap, redraw=self.redraws
-        )
+        value = number(question(source))
+        after, gap, noisy = rounds.one(before, value, value, entropy)
+        answer = ThresholdAnswer(above=gap is not None, value=noisy, gap=gap if self.gap else None)
         no_price = NoOp(neighbors=self.public.neighbors)
         return after, release(answer, event=no_price, entropy=entropy, error=self._error_of(answer))
 
-    def _noisy_threshold(self, entropy: Entropy) -> int:
-        return self.threshold + draw(self.scales[0], entropy)
+    def error(self, confidence: float = 0.95) -> int:
+        """Return alpha: with probability `confidence`, every question answered "above" has a value
+        of at least T - alpha and every one answered "below" a value below T + alpha, T being the threshold.
 
-    def _check_common(self) -> None:
-        """Check the fields that all of these mechanisms have."""
-        arrow_columns.require_public(self.public)
-        _require.integer(threshold=self.threshold)
-        _require.integer(sensitivity=self.sensitivity, at_least=1)
-        if self.questions is not None:
-            _require.integer(questions=self.questions, at_least=1)
+        Proof: Dwork & Roth 2014, Theorem 3.24, and for redrawn thresholds Theorem 3.26, with the exact
+               discrete tails. alpha is the sum of a bound for the noise on all thresholds and one for the
+               noise on all declared questions (`SparseVectorRounds.noise_bound`).
+        """
+        failure = failure_of(confidence)
+        return self.rounds.noise_bound(failure, declared(self.questions))
 
-    def _check_question(self, question: Any, monotone: bool) -> None:
+    def _check_question(self, question: Any) -> None:
         """Refuse everything that can be refused before data is read or noise is drawn."""
         if not is_statistic(question):
             raise InvalidInput(
@@ -211,86 +395,38 @@ class Thresholds(Interactive):
                 f"{type(question).__name__}."
             )
         if length_of(question, self.public) not in (None, 1):
-            raise InvalidInput(
-                "a question must have a single number as its value. Ask for one Component of it."
-            )
+            raise InvalidInput(_SEVERAL)
         sensitivity = question.sensitivity(self.public).linf
         if sensitivity > self.sensitivity:
             raise InvalidInput(
                 f"the question's sensitivity is {sensitivity}, and this was priced for {self.sensitivity}. "
                 f"Buy a mechanism with sensitivity={sensitivity}."
             )
-        if monotone and not moves_up(question, self.public):
+        if self.monotone and not moves_up(question, self.public):
             raise Unsupported(
                 f"{type(question).__name__} is not known to be monotone, and this mechanism was priced for "
                 "monotone questions only. Buy one with monotone=False."
             )
 
-    def _check_state(self, state: Any) -> State:
-        """Return a state that `start` or `answer` made; refuse any other, and one that has halted."""
-        if not isinstance(state, dict) or set(state) != {"threshold", "positives", "asked"}:
-            raise InvalidInput("the state is not one that start() or answer() gave.")
-        for value in state.values():
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise InvalidInput("the state is not one that start() or answer() gave.")
-        if state["positives"] >= self.max_positives:
-            raise Halted(
-                f"all {self.max_positives} positives were given, so this has halted for good. Buy a new one."
-            )
-        if self.questions is not None and state["asked"] >= self.questions:
-            raise Halted(
-                f"all {self.questions} declared questions were asked, so this has halted for good. Buy a new "
-                "one."
-            )
-        return state
-
-    def _compare(
-        self, state: State, value: int, entropy: Entropy, *, gap: bool, redraw: bool
-    ) -> tuple[State, ThresholdAnswer]:
-        """Compare a value, with fresh noise, with the noisy threshold; return the next state and the answer.
-
-        A positive reports its gap if `gap`, and gets a new noisy threshold if `redraw`.
-        """
-        _, query_scale, numeric_scale = self.scales
-        excess = value + draw(query_scale, entropy) - state["threshold"]
-        above = excess >= 0
-        after = {**state, "positives": state["positives"] + above, "asked": state["asked"] + 1}
-        if not above:
-            return after, ThresholdAnswer(above=False)
-        if redraw:
-            after["threshold"] = self._noisy_threshold(entropy)
-        noisy = None if numeric_scale is None else value + draw(numeric_scale, entropy)
-        return after, ThresholdAnswer(above=True, value=noisy, gap=excess if gap else None)
-
-    def _accuracy(self, confidence: float, comparisons: int, thresholds: int) -> int:
-        """Return alpha such that, with probability `confidence`, |noise on a threshold| + |noise on a value|
-        <= alpha for all of so many `thresholds` and `comparisons`. Each of the two kinds of noise may fail
-        with half of 1 - confidence, which a union bound divides among its draws."""
-        _require.open_probability(confidence=confidence)
-        failure = (1 - _require.exact(confidence, "confidence")) / 2
-        threshold_scale, query_scale, _ = self.scales
-        # `laplace_quantile(scale, p)` is the least m with P(X >= m) <= p; P(|X| >= m) = 2 P(X >= m).
-        threshold_bound = noise.laplace_quantile(threshold_scale, failure / (2 * thresholds)) - 1
-        value_bound = noise.laplace_quantile(query_scale, failure / (2 * comparisons)) - 1
-        return threshold_bound + value_bound
-
     def _error_of(self, answer: ThresholdAnswer) -> Callable[[float], int]:
         """Return a function of the confidence: the error of the released value, else of the comparison."""
-        numeric_scale = self.scales[2]
-        if answer.value is not None and numeric_scale is not None:
-            scale = numeric_scale
-            return lambda confidence: (
-                noise.laplace_quantile(scale, (1 - _require.exact(confidence, "confidence")) / 2) - 1
-            )
-        return lambda confidence: self._accuracy(confidence, 1, 1)
+        rounds = self.rounds
+        if answer.value is not None:
+            return lambda confidence: rounds.spread(failure_of(confidence), 1)
+        return lambda confidence: rounds.noise_bound(failure_of(confidence), 1, thresholds=1)
 
-    def _declared_questions(self) -> int:
-        """Return the declared number of questions, which the error depends on."""
-        if self.questions is None:
-            raise InvalidInput(
-                "how far off the answers may be depends on how many there are: declare questions=..."
-            )
-        return self.questions
+
+def _check_positives(**named: int) -> None:
+    """Refuse a number of positives that is no integer, or above 10**12: a limit chosen by hand, beyond any
+    use."""
+    _require.integer(at_least=1, **named)
+    for name, positives in named.items():
+        if positives > 10**12:
+            raise _require.fail(name, positives, "at most 10**12")
+
+
+Positives = Annotated[int, Limit(_check_positives)]
+Split = tuple[Annotated[Real, POSITIVE], ...]
 
 
 @described("mechanisms.SparseVector")
@@ -309,48 +445,27 @@ class SparseVector(Thresholds):
     `questions` is needed for `error` only; if it is given, the mechanism halts after so many questions.
 
     Guarantee: epsilon-DP for any number of questions, each chosen after seeing all answers before it.
-    Proof:     e1, e2, e3 are the shares, c the positives, D the sensitivity, T the threshold. Noise: rho of
-               scale D/e1 on the threshold, never drawn again; nu of scale 2cD/e2 on each comparison (cD/e2 if
-               monotone); scale cD/e3 on each released value. Fix the answers. Their probability is sum_z
-               P(rho = z) prod_i P(answer i | rho = z). Compare rho = z on one table with rho = z + D on its
-               neighbor: P(rho = z) <= e^e1 P(rho = z + D), and z -> z + D maps the integers onto themselves.
-               "Below", value + nu < T + z, implies "below" on the neighbor, whose value is at most D larger
-               and whose threshold is D larger: its probability does not fall. "Above with gap g" is nu = T +
-               z + g - value; both shifts together move the right side by 0 to 2D, so its probability grows at
-               most by e^(2D e2/(2cD)) = e^(e2/c); summing over g >= 0 gives the same for plain "above". There
-               are at most c of them; each released value costs e3/c. Monotone: if all values are larger on
-               the first table, keep z (below only gets likelier on the neighbor, above costs a shift of at
-               most D); if all are smaller, shift z by D (then the right side moves by 0 to D). Each integer
-               shift by s costs s/scale, which is all that the argument of Lyu, Su & Li (their Algorithm 7)
-               and, for the gap, of Ding, Wang, Zhang & Kifer (2019, arXiv:1904.12773) needs of the noise.
-    Versions:  the guarantee is unchanged if questions are asked of different versions of the table. Neighbors
-               are then histories that differ in one unit in all versions: every value still moves by at most
-               D, all in one direction if monotone, and the proof uses nothing else. When a version arrives is
-               public.
+    Proof:     e1, e2, e3 are the shares, c the positives, D the sensitivity. `SparseVectorRounds`, with noise
+               of scale D/e1 on the threshold, 2cD/e2 on each comparison (cD/e2 if monotone) and cD/e3 on each
+               released value: its price is e1 + e2 + e3.
+    Versions:  as `SparseVectorRounds`.
     Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
     """
 
-    public: Public
-    threshold: int
-    epsilon: Real
-    positives: int = 1
-    sensitivity: int = 1
+    public: Annotated[Public, FACTS]
+    threshold: Annotated[int, INTEGER]
+    epsilon: Annotated[Real, PRICE]
+    positives: Positives = 1
+    sensitivity: Annotated[int, at_least(1)] = 1
     monotone: bool = False
     numeric: bool = False
     gap: bool = False
-    split: tuple[Real, ...] | None = None
-    questions: int | None = None
+    split: Split | None = None
+    questions: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
-        self._check_common()
-        _require.price(epsilon=self.epsilon)
-        _require.flag(monotone=self.monotone, numeric=self.numeric, gap=self.gap)
-        check_positives(self.positives)
-        if self.split is not None:
-            object.__setattr__(self, "split", _require.listed(split=self.split))
-            if len(self.split) != 2 + self.numeric:
-                raise _require.fail("split", self.split, f"{2 + self.numeric} shares")
-            _require.positive(**{f"share {i + 1} of split": share for i, share in enumerate(self.split)})
+        if self.split is not None and len(self.split) != 2 + self.numeric:
+            raise _require.fail("split", self.split, f"{2 + self.numeric} shares")
         if self.monotone:
             require_relation(
                 self.public.neighbors, ADD_REMOVE, ZERO_OUT, what="that all questions move one way (monotone)"
@@ -368,22 +483,8 @@ class SparseVector(Thresholds):
         return sensitivity / shares[0], query, c * sensitivity / shares[2] if self.numeric else None
 
     @property
-    def max_positives(self) -> int:
-        return self.positives
-
-    @property
     def event(self) -> Event:
         return PureDP(epsilon=self.epsilon, neighbors=self.public.neighbors)
-
-    def error(self, confidence: float = 0.95) -> int:
-        """Return alpha: with probability `confidence`, every question answered "above" has a value
-        of at least T - alpha and every one answered "below" a value below T + alpha, T being the threshold.
-
-        Proof: Dwork & Roth 2014, Theorem 3.24, with the exact discrete tails. alpha is the sum of a bound for
-               the noise on the threshold and one for the noise on all declared questions; each of the two
-               fails with probability at most (1 - confidence) / 2.
-        """
-        return self._accuracy(confidence, self._declared_questions(), 1)
 
 
 @described("mechanisms.AboveThreshold")
@@ -401,14 +502,11 @@ class AboveThreshold(Interactive):
 
     any_version: ClassVar[bool] = True
 
-    public: Public
-    threshold: int
-    epsilon: Real
-    sensitivity: int = 1
-    questions: int | None = None
-
-    def __post_init__(self) -> None:
-        self._vector  # noqa: B018 - runs the checks of SparseVector
+    public: Annotated[Public, FACTS]
+    threshold: Annotated[int, INTEGER]
+    epsilon: Annotated[Real, PRICE]
+    sensitivity: Annotated[int, at_least(1)] = 1
+    questions: Annotated[int, at_least(1)] | None = None
 
     @property
     def _vector(self) -> SparseVector:
@@ -457,19 +555,11 @@ def _shares(
     return (*shares, exact - without_values) if numeric else shares
 
 
-def check_positives(positives: Any) -> None:
-    """Refuse a number of positives that is no integer, or above 10**12: a limit chosen by hand, beyond any
-    use."""
-    _require.integer(positives=positives, at_least=1)
-    if positives > 10**12:
-        raise _require.fail("positives", positives, "at most 10**12")
-
-
 def number(value: Any) -> int:
     """Return the value of a statistic as one integer; refuse a vector of several."""
     array = arrow_columns.integers(value)
     if array.size != 1:
-        raise InvalidInput("a question must have a single number as its value. Ask for one Component of it.")
+        raise InvalidInput(_SEVERAL)
     return int(array.reshape(-1)[0])
 
 
@@ -622,8 +712,7 @@ CONSTANTS = {
 }
 
 
-def check_constants(constants: Any) -> None:
-    _require.one_of(tuple(CONSTANTS), constants=constants)
+Constants = Annotated[str, among(tuple(CONSTANTS))]
 
 
 @described("mechanisms.RedrawnSparseVector")
@@ -644,33 +733,28 @@ class RedrawnSparseVector(Thresholds):
     Assumes:   as `SparseVector`.
     """
 
-    public: Public
-    threshold: int
+    public: Annotated[Public, FACTS]
+    threshold: Annotated[int, INTEGER]
     epsilon: Real
     delta: float
-    positives: int = 1
-    sensitivity: int = 1
+    positives: Positives = 1
+    sensitivity: Annotated[int, at_least(1)] = 1
     monotone: bool = False
     numeric: bool = False
     gap: bool = False
-    split: tuple[Real, ...] | None = None
-    constants: str = "best"
-    questions: int | None = None
+    split: Split | None = None
+    constants: Constants = "best"
+    questions: Annotated[int, at_least(1)] | None = None
     redraws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        self._check_common()
-        check_positives(self.positives)
         check_budget(self.epsilon, self.delta)
-        check_constants(self.constants)
         if self.constants == "dwork-roth" and (self.monotone or self.numeric or self.split is not None):
             raise InvalidInput(
                 "constants='dwork-roth' (the textbook's) has no monotone, numeric or split variant. Use "
                 "constants='best'."
             )
-        if self.split is not None:
-            object.__setattr__(self, "split", _require.listed(split=self.split))
-        self.round  # noqa: B018 - SparseVector checks the other fields
+        self.round  # noqa: B018 - SparseVector checks the fields together
 
     @property
     def round_epsilon(self) -> Fraction:
@@ -697,17 +781,8 @@ class RedrawnSparseVector(Thresholds):
         return self.round.scales
 
     @property
-    def max_positives(self) -> int:
-        return self.positives
-
-    @property
     def event(self) -> Event:
         return PureDP(epsilon=self.round_epsilon, neighbors=self.public.neighbors).repeated(self.positives)
-
-    def error(self, confidence: float = 0.95) -> int:
-        """Return alpha as `SparseVector.error` does, but for all `positives` thresholds (Dwork & Roth 2014,
-        Theorem 3.26)."""
-        return self._accuracy(confidence, self._declared_questions(), self.positives)
 
 
 @described("mechanisms.StableSparseVector")
@@ -740,19 +815,15 @@ class StableSparseVector(Interactive):
                once.
     """
 
-    public: Public
+    public: Annotated[Public, FACTS]
     epsilon: Real
     delta: float
-    failures: int
-    questions: int
-    constants: str | None = None
+    failures: Annotated[int, at_least(1)]
+    questions: Annotated[int, at_least(1)]
+    constants: Constants | None = None
 
     def __post_init__(self) -> None:
-        require_public(self.public)
         check_budget(self.epsilon, self.delta)
-        _require.integer(failures=self.failures, questions=self.questions, at_least=1)
-        if self.constants is not None:
-            check_constants(self.constants)
         self.threshold  # noqa: B018 - refuses parameters for which no threshold is proved
 
     @property
@@ -789,53 +860,50 @@ class StableSparseVector(Interactive):
     def error(self, confidence: float = 0.95) -> int:
         """Return a number of people: if every question has this distance from instability, all values are
         released with probability `confidence`."""
-        _require.open_probability(confidence=confidence)
         # Each of the two kinds of noise may fail with half of 1 - confidence.
-        failure = (1 - _require.exact(confidence, "confidence")) / 2
+        failure = failure_of(confidence) / 2
         threshold_scale, query_scale = self.scales
         rho_bound = noise.laplace_quantile(threshold_scale, failure) - 1
         nu_bound = noise.laplace_quantile(query_scale, failure / self.questions) - 1
         return self.threshold + rho_bound + nu_bound
 
+    @property
+    def rounds(self) -> SparseVectorRounds:
+        """The comparisons, whose positives are the failures: distances below the noisy threshold."""
+        threshold, query = self.scales
+        return SparseVectorRounds(
+            threshold=threshold,
+            query=query,
+            value=None,
+            max_positives=self.failures,
+            redraws=self.constants is not None,
+            center=self.threshold,
+            names=("threshold", "failures"),
+        )
+
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Draw the noisy threshold. No data is read."""
         check_source(self.public, source)
-        return {"threshold": self.threshold + draw(self.scales[0], entropy), "failures": 0, "asked": 0}
+        return self.rounds.begin(entropy)
 
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
         """Return the next state, and the exact value or None. The answer costs nothing: all was paid at the
         start."""
-        self._check_state(state)
+        rounds = self.rounds
+        before = rounds.check(state, self.questions)
         check_stable(question, self.public, 0)
         check_source(self.public, source)
         value, distance = question.value(source), question.distance(source, 0)
-        failed = distance + draw(self.scales[1], entropy) < state["threshold"]
-        after = {**state, "failures": state["failures"] + failed, "asked": state["asked"] + 1}
-        if failed and self.constants is not None:
-            after["threshold"] = self.threshold + draw(self.scales[0], entropy)
+        failed = rounds.compare(before, distance, entropy) < 0
         result = release(
             None if failed else stated(question, value),
             event=NoOp(neighbors=self.public.neighbors),
             entropy=entropy,
             error=None if failed else lambda confidence: 0,
         )
-        return after, result
-
-    def _check_state(self, state: Any) -> None:
-        """Refuse a state that `start` or `answer` did not make, and one that has halted."""
-        if (
-            not isinstance(state, dict)
-            or set(state) != {"threshold", "failures", "asked"}
-            or any(isinstance(v, bool) or not isinstance(v, int) for v in state.values())
-        ):
-            raise InvalidInput("the state is not one that start() or answer() gave.")
-        if state["failures"] >= self.failures or state["asked"] >= self.questions:
-            raise Halted(
-                f"{self.failures} failures or {self.questions} questions were paid for, so this has halted "
-                "for good. Buy a new one."
-            )
+        return rounds.after(before, failed, entropy), result
 
 
 def _moment(threshold_scale: Fraction, query_scale: Fraction) -> Fraction:

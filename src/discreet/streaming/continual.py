@@ -41,19 +41,32 @@ from .. import _require
 from .._errors import Halted, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, Public
 from .._registry import described
-from .._require import PROBABILITY, Real
+from .._require import (
+    EXACT,
+    FLOAT,
+    LISTED,
+    OPEN_PROBABILITY,
+    POSITIVE,
+    PRICE,
+    PROBABILITY,
+    Real,
+    at_least,
+    at_most,
+)
 from ..accounting import ZCDP, Event, PureDP
-from ..mechanisms.matrix.triangular import BinaryTree, Buffered, Dense, Toeplitz
+from ..mechanisms.matrix.triangular import BinaryTree, Dense
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import (
+    FACTS,
+    STATISTIC,
     Integers,
     Interactive,
     Release,
     Sensitivity,
     Statistic,
     check_source,
-    is_statistic,
+    of_kind,
     release,
 )
 from ..mechanisms.statistics import length_of, step_of
@@ -75,46 +88,14 @@ from .stream_statistics import (
 # The largest number of steps of a horizon, or between restarts. The first call of `error` computes the
 # variances of all steps: 3 s at this number (measured, tree strategy), and more than a minute at 16 times it.
 MAX_STEPS = 1 << 22
-
-
-def check_arguments(counter: ContinualCounter) -> None:
-    """Refuse arguments of the wrong type or sign, and anything but exactly one of epsilon and rho."""
-    _check_types(counter)
-    for name in ("participations", "separation"):
-        _require.integer(**{name: getattr(counter, name)}, at_least=1)
-    for name in ("horizon", "window", "restart"):
-        if getattr(counter, name) is not None:
-            _require.integer(**{name: getattr(counter, name)}, at_least=1)
-    _check_price(counter)
-
-
-def _check_types(counter: ContinualCounter) -> None:
-    """Refuse a `public`, a statistic or a strategy of the wrong type."""
-    if not isinstance(counter.public, Public):
-        raise _require.fail("public", type(counter.public).__name__, "a Public")
-    if not is_statistic(counter.statistic):
-        raise _require.fail("statistic", type(counter.statistic).__name__, "a statistic, such as Count()")
-    if not isinstance(counter.strategy, BinaryTree | Toeplitz | Buffered | Dense | RunningSum):
-        raise _require.fail(
-            "strategy", type(counter.strategy).__name__, "one of streaming.named(...), such as 'honaker'"
-        )
-
-
-def _check_price(counter: ContinualCounter) -> None:
-    """Refuse anything but exactly one of epsilon and rho, which must be positive."""
-    if (counter.epsilon is None) == (counter.rho is None):
-        raise InvalidInput("give either epsilon or rho.")
-    for name in ("epsilon", "rho"):
-        if getattr(counter, name) is not None:
-            _require.positive(**{name: getattr(counter, name)})
+Steps = Annotated[int, at_least(1), at_most(MAX_STEPS)]
+Price = Annotated[Real, EXACT, POSITIVE]
+_STRATEGY = of_kind(StreamStrategy, "one of streaming.named(...), such as 'honaker'")
 
 
 def check_shape(counter: ContinualCounter) -> None:
     """Refuse horizons, clocks, restarts, windows and decays for which there is no proof of the sensitivity or
     no formula of the error."""
-    for name in ("horizon", "restart"):
-        if (getattr(counter, name) or 0) > MAX_STEPS:
-            raise _require.fail(name, getattr(counter, name), f"at most {MAX_STEPS:,}")
     if counter.clock is not None:
         ticks = ticks_of(counter.public, counter.clock)
         if counter.horizon is None or counter.horizon > ticks:
@@ -131,8 +112,6 @@ def check_shape(counter: ContinualCounter) -> None:
         )
     if counter.window is not None and counter.decay is not None:
         raise InvalidInput("give window or decay, not both.")
-    if counter.decay is not None:
-        _require.open_probability(decay=counter.decay)
     if (counter.window or counter.decay) and (doubling or counter.restart):
         raise Unsupported("a sliding window or a decayed sum needs a horizon and no restart.")
     if counter.decay is not None and isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
@@ -303,6 +282,23 @@ class Latest:
     """Asks for the newest release: nothing is read, no noise is drawn."""
 
 
+def advances(question: Any, step: int, clock: str | None) -> bool:
+    """Return whether a question closes a tick, or asks for the newest release; refuse one that cannot be
+    answered after `step` ticks."""
+    if isinstance(question, Latest):
+        if not step:
+            raise InvalidInput("nothing was released yet: feed the first batch.")
+        return False
+    if not isinstance(question, Advance):
+        raise _require.fail("question", type(question).__name__, "Advance() or Latest()")
+    if clock is None:
+        raise InvalidInput(
+            "without a clock, a tick is the batch that is fed. Use feed, or build it with clock=, a column "
+            "of days."
+        )
+    return True
+
+
 @described("streaming.ContinualCounter")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinualCounter(Interactive):
@@ -339,27 +335,23 @@ class ContinualCounter(Interactive):
                once (`protocols.Interactive`).
     """
 
-    public: Public
-    statistic: Statistic
-    strategy: StreamStrategy
-    horizon: int | None = None
-    epsilon: Real | None = None
-    rho: Real | None = None
-    participations: int = 1
-    separation: int = 1
+    public: Annotated[Public, FACTS]
+    statistic: Annotated[Statistic, STATISTIC]
+    strategy: Annotated[StreamStrategy, _STRATEGY]
+    horizon: Steps | None = None
+    epsilon: Price | None = None
+    rho: Price | None = None
+    participations: Annotated[int, at_least(1)] = 1
+    separation: Annotated[int, at_least(1)] = 1
     clock: str | None = None
-    window: int | None = None
-    decay: float | None = None
-    restart: int | None = None
-    asked: tuple[Real, float] | None = None
+    window: Annotated[int, at_least(1)] | None = None
+    decay: Annotated[float, OPEN_PROBABILITY] | None = None
+    restart: Steps | None = None
+    asked: Annotated[tuple[Real, float], LISTED] | None = None
 
     def __post_init__(self) -> None:
-        check_arguments(self)
-        for name in ("epsilon", "rho"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, _require.exact(getattr(self, name), name))
-        if self.asked is not None:
-            object.__setattr__(self, "asked", tuple(self.asked))
+        if (self.epsilon is None) == (self.rho is None):
+            raise InvalidInput("give either epsilon or rho.")
         check_shape(self)
         check_units(self)
         # Computed for its errors: a counter that cannot be priced is refused before anything is charged.
@@ -534,15 +526,8 @@ class ContinualCounter(Interactive):
     ) -> tuple[State, Release]:
         """Close the next tick of the clock (`Advance`), or give the newest release again (`Latest`)."""
         check_source(self.public, source)
-        if not isinstance(question, Advance | Latest):
-            raise _require.fail("question", type(question).__name__, "Advance() or Latest()")
-        if isinstance(question, Latest):
+        if not advances(question, state["step"], self.clock):
             return state, self._latest(state, entropy)
-        if self.clock is None:
-            raise InvalidInput(
-                "this counter has no clock: a tick is the batch that it is fed with. Use feed, or build it "
-                "with clock=, a column of days."
-            )
         return self.tick(state, source, entropy=entropy, drawer=drawer)
 
     def feed(
@@ -642,8 +627,6 @@ class ContinualCounter(Interactive):
         return total, []
 
     def _latest(self, state: State, entropy: Entropy) -> Release:
-        if state["value"] is None:
-            raise InvalidInput("nothing was released yet: feed the first batch.")
         scalar = length_of(self.statistic, self.public) is None
         value = np.array(state["value"])
         return self._make_release(value.reshape(()) if scalar else value, state["step"], entropy)
@@ -662,15 +645,17 @@ _SHORT, _FULL = 64, 512
 
 @_require.check_options
 def counter(
-    public: Public,
+    public: Annotated[Public, FACTS],
     statistic: Statistic,
     *,
-    epsilon: Real | None = None,
-    delta: Annotated[float, PROBABILITY] = 0.0,
-    rho: Real | None = None,
-    horizon: int | None = None,
+    epsilon: Annotated[Real, PRICE] | None = None,
+    delta: Annotated[float, PROBABILITY, FLOAT] = 0.0,
+    rho: Annotated[Real, PRICE] | None = None,
+    horizon: Steps | None = None,
     strategy: str | Any = "auto",
     clock: str | None = None,
+    restart: Steps | None = None,
+    decay: float | None = None,
     **options: Any,
 ) -> ContinualCounter:
     """Return the continual counter at a price. With epsilon alone the noise is Laplace, with rho it is
@@ -679,25 +664,18 @@ def counter(
     `strategy`: "auto", one of `streaming.NAMES`, or a strategy object. The `options` are further fields of
     `ContinualCounter`; with a `clock` the horizon is by default the number of the clock's ticks.
     """
-    if not isinstance(public, Public):
-        raise _require.fail("public", type(public).__name__, "a Public")
     if (epsilon is None) == (rho is None):
         raise InvalidInput("give either epsilon (with or without delta) or rho.")
-    _require.price(**({"epsilon": epsilon} if rho is None else {"rho": rho}))
     if horizon is None and clock is not None:
         horizon = ticks_of(public, clock)
-    if horizon is not None:
-        _require.integer(horizon=horizon, at_least=1)
-        if horizon > MAX_STEPS:
-            raise _require.fail("horizon", horizon, f"at most {MAX_STEPS:,}")
-    if options.get("restart") is not None:
-        _require.integer(restart=options["restart"], at_least=1)
-        if options["restart"] > MAX_STEPS:
-            raise _require.fail("restart", options["restart"], f"at most {MAX_STEPS:,}")
+        at_most(MAX_STEPS)("horizon", horizon)
     # The length of a block, a run of ticks with noise of its own; None where blocks double without end.
-    steps = options.get("restart") or horizon
-    names = _candidates(strategy, steps, rho is not None or delta > 0, options.get("decay") is not None)
-    facts = {"public": public, "statistic": statistic, "horizon": horizon, "clock": clock, **options}
+    steps = restart or horizon
+    names = _candidates(strategy, steps, rho is not None or delta > 0, decay is not None)
+    facts = {
+        "public": public, "statistic": statistic, "horizon": horizon, "clock": clock, "restart": restart,
+        "decay": decay, **options,
+    }  # fmt: skip
     choices = []
     refusal: Exception | None = None
     for name in names:

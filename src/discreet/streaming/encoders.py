@@ -10,6 +10,7 @@ integer noise; `decode` estimates the sum of x_1, ..., x_t from the noisy rows a
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,32 +76,32 @@ class UnitInfluence:
         )
 
 
-class Encoder:
+class Encoder(ABC):
     """Defines the interface of all encoders: each encodes a block of `steps` steps."""
 
     scale: int = 1
     steps: int
 
+    @abstractmethod
     def begin(self, size: int) -> State:
         """Return the state before the first step, for vectors with `size` entries."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
         """Return the next state and the rows that are measured at `step` = 1, 2, ..."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode(self, state: State, rows: list[Integers], step: int) -> tuple[State, Floats]:
         """Return the next state and the estimate of the sum so far, from the noisy rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
         """Return how far a unit moves all measurements of the block, where it changes at most `times` steps,
         any two at least `separation` apart, and each by at most `step`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def variances(self) -> Floats:
         """Return the variance of the sum after each step, for measurements with noise of variance 1."""
-        raise NotImplementedError
 
 
 def encoder(strategy: StreamStrategy, steps: int) -> Encoder:

@@ -27,12 +27,12 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Bounds, Public
 from .._registry import described
-from .._require import NON_NEGATIVE, Real, among
+from .._require import FINITE, FLOAT, NON_NEGATIVE, Limit, Real, among
 from ..accounting import Event
-from ..mechanisms.protocols import Interactive, Release, check_source, release
+from ..mechanisms.protocols import Interactive, Release, check_source, of_kind, release
 from ..sampling import Entropy
 from ..tables import Source
-from .continual import Advance, ContinualCounter, Latest, counter
+from .continual import ContinualCounter, advances, counter
 from .losses import (
     Ball,
     Box,
@@ -57,6 +57,18 @@ LEARNERS = ("leader", "mirror", "experts")
 # of one, and the product of two, stay finite in floats, whose range is 1e-308 to 1e308. Chosen by
 # hand.
 _SMALLEST = 1e-50
+_SUMS = "a counter of ClippedGradients: streaming.learner(...)"
+
+
+def _check_size(**named: float) -> None:
+    """Refuse a number for which some noise makes a decision infinite."""
+    _require.positive(**named)
+    for name, value in named.items():
+        if not _SMALLEST <= value <= 1 / _SMALLEST:
+            raise _require.fail(name, value, f"between {_SMALLEST:g} and {1 / _SMALLEST:g}")
+
+
+Size = Annotated[float, FLOAT, Limit(_check_size)]
 
 
 @described("streaming.OnlineLearner")
@@ -84,20 +96,16 @@ class OnlineLearner(Interactive):
     """
 
     public: Public
-    sums: ContinualCounter
-    space: Space
+    sums: Annotated[ContinualCounter, of_kind(ContinualCounter, _SUMS)]
+    space: Annotated[Space, of_kind(Space, "Ball(...), Box(...) or Simplex(...)")]
     learner: Annotated[str, among(LEARNERS)]
-    parameter: float
-    batch: float = 1.0
-    ridge: float = 0.0
+    parameter: Size
+    batch: Size = 1.0
+    ridge: Annotated[float, FLOAT, NON_NEGATIVE] = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sums, ContinualCounter) or not isinstance(
-            self.sums.statistic, ClippedGradients
-        ):
-            raise _require.fail(
-                "sums", type(self.sums).__name__, "a counter of ClippedGradients: streaming.learner(...)"
-            )
+        if not isinstance(self.sums.statistic, ClippedGradients):
+            raise _require.fail("sums", f"one of {type(self.sums.statistic).__name__}", _SUMS)
         # `protocols.as_of` sets the facts of another version of the table.
         if self.sums.public != self.public:
             object.__setattr__(self, "sums", replace(self.sums, public=self.public))
@@ -105,23 +113,11 @@ class OnlineLearner(Interactive):
             raise InvalidInput("a learner needs a counter with horizon=.")
         if self.sums.window is not None or self.sums.decay is not None or self.sums.restart is not None:
             raise InvalidInput("a learner adds up all rounds: no window, decay or restart.")
-        for name in ("parameter", "batch", "ridge"):
-            (_require.non_negative if name == "ridge" else _require.positive)(**{name: getattr(self, name)})
-            object.__setattr__(self, name, float(getattr(self, name)))
-        if not isinstance(self.space, Space):
-            raise _require.fail("space", type(self.space).__name__, "Ball(...), Box(...) or Simplex(...)")
         if self.space.dimension != self.loss.dimension:
             raise _require.fail("space", self.space, f"of {self.loss.dimension} entries, as the loss has")
         if self.learner == "experts" and not isinstance(self.space, Simplex):
             raise _require.fail("space", self.space, "a Simplex, where experts are weighted")
-        # Within these limits all decisions are finite, whatever the noise is.
-        for name, value in (
-            ("parameter", self.parameter),
-            ("batch", self.batch),
-            ("clip", self._gradients.clip),
-        ):
-            if not _SMALLEST <= float(value) <= 1 / _SMALLEST:
-                raise _require.fail(name, value, f"between {_SMALLEST:g} and {1 / _SMALLEST:g}")
+        _check_size(clip=self._gradients.clip)
         if self.ridge > 1 / _SMALLEST or self.space.diameter > 1 / _SMALLEST:
             raise _require.fail(
                 "ridge, or the diameter of the space", self.ridge, f"at most {1 / _SMALLEST:g}"
@@ -218,18 +214,9 @@ class OnlineLearner(Interactive):
     ) -> tuple[State, Release]:
         """Close the next tick of the clock (`Advance`), or give the newest decision again (`Latest`)."""
         check_source(self.public, source)
-        if not isinstance(question, Advance | Latest):
-            raise _require.fail("question", type(question).__name__, "Advance() or Latest()")
-        if isinstance(question, Latest):
-            step = state["sums"]["step"]
-            if not step:
-                raise InvalidInput("nothing was released yet: feed the first round.")
+        step = state["sums"]["step"]
+        if not advances(question, step, self.clock):
             return state, self._make_release(np.array(state["decision"]), step, entropy)
-        if self.clock is None:
-            raise InvalidInput(
-                "this learner has no clock: a round is the batch that it is fed with. Use feed, or build it "
-                "with clock=, a column of days."
-            )
         return self._round(state, source, entropy, drawer)
 
     def feed(
@@ -277,12 +264,12 @@ def learner(
     *,
     horizon: int | None = None,
     clip: Real | None = None,
-    learner: str = "auto",
+    learner: Annotated[str, among(("auto", *LEARNERS))] = "auto",
     space: Space | None = None,
     epsilon: Real | None = None,
     delta: float = 0.0,
     rho: Real | None = None,
-    batch: Real = 1,
+    batch: Annotated[Real, FINITE] = 1,
     ridge: Annotated[Real, NON_NEGATIVE] = 0,
     parameter: Real | None = None,
     strategy: str | Any = "auto",
@@ -304,7 +291,6 @@ def learner(
     if learner == "auto":
         strong = loss.convexity + float(ridge) > 0
         learner = "leader" if strong else "experts" if isinstance(loss, LinearLoss) else "mirror"
-    _require.one_of(LEARNERS, learner=learner)
     if space is None:
         space = Simplex(loss.dimension) if learner == "experts" else Ball(loss.dimension)
     if horizon is None and clock is None:
@@ -327,8 +313,8 @@ def learner(
         space=space,
         learner=learner,
         parameter=chosen,
-        batch=_as_float(batch=batch),
-        ridge=_as_float(ridge=ridge),
+        batch=float(batch),
+        ridge=float(ridge),
     )
 
 
@@ -338,12 +324,6 @@ def _largest_norm(space: Space) -> float:
         corner = max(abs(space.lower), abs(space.upper)) * math.sqrt(space.dimension)
         return max(space.diameter, corner)
     return space.diameter
-
-
-def _as_float(**named: Real) -> float:
-    _require.finite(**named)
-    ((_, value),) = named.items()
-    return float(value)
 
 
 def _longest_gradient(loss: Loss, public: Public, norm: str) -> float:

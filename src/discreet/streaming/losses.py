@@ -35,7 +35,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import REPLACE, Bounds, Categories, Public
 from .._registry import described
-from .._require import POSITIVE, among, at_least
+from .._require import POSITIVE, Limit, among, at_least
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Integers, Sensitivity
 from ..tables import Source
@@ -50,10 +50,7 @@ GRID = 1 << 16
 class _ColumnLoss:
     """Is the base of losses that treat all their columns alike."""
 
-    columns: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", _names(columns=self.columns))
+    columns: Annotated[tuple[str, ...], Limit(_names)]
 
     @property
     def dimension(self) -> int:
@@ -101,11 +98,10 @@ class _TargetLoss:
     """
 
     target: str
-    features: tuple[str, ...]
+    features: Annotated[tuple[str, ...], Limit(_names)]
     intercept: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "features", _names(features=self.features))
         if self.target in self.features:
             raise _require.fail("features", self.features, f"columns without the target {self.target!r}")
 
@@ -194,9 +190,8 @@ def _sigmoid(z: float) -> float:
 
 def _names(**named: Any) -> tuple[str, ...]:
     """Return names of columns as a tuple, each once."""
-    ((name, value),) = named.items()
-    columns = _require.listed(**{name: value})
-    _require.non_empty(**{name: columns})
+    (name,) = named
+    columns = _require.entries(**named)
     if not all(isinstance(c, str) for c in columns) or len(set(columns)) < len(columns):
         raise _require.fail(name, columns, "names of columns, each once")
     return columns

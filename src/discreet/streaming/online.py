@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .. import _require
 from .._errors import Halted, InvalidInput
 from .._public import ADD_REMOVE, Neighbors, Public
-from .._require import Real
+from .._require import POSITIVE, Real, at_least
 from ..accounting import Event
 from ..mechanisms.matrix.matrix_mechanism import Noise, noise_for, norms_for_price
 from ..mechanisms.noise import IntegerLaplace
@@ -44,6 +44,7 @@ from .losses import (
 Floats = NDArray[np.float64]
 
 
+@_require.checked
 @dataclass(slots=True)
 class PrivateSums:
     """Releases, after each added vector, the noisy sum of all vectors so far: by tree-based aggregation (the
@@ -59,9 +60,9 @@ class PrivateSums:
     Assumes:   each unit gives one vector.
     """
 
-    dimension: int
-    steps: int
-    bound: float
+    dimension: Annotated[int, at_least(1)]
+    steps: Annotated[int, at_least(1)]
+    bound: Annotated[float, POSITIVE]
     epsilon: Real | None = None
     delta: float = 0.0
     rho: Real | None = None
@@ -74,8 +75,6 @@ class PrivateSums:
     _norm: str = field(init=False, default="l2")
 
     def __post_init__(self) -> None:
-        _require.integer(dimension=self.dimension, steps=self.steps, at_least=1)
-        _require.positive(bound=self.bound)
         # l2 (Gaussian noise) wherever the price buys it, else l1 (Laplace)
         norm = norms_for_price(self.epsilon, self.delta, self.rho)[-1]
         self._encoder = encoder(factors.named(self.strategy, self.steps), self.steps)
@@ -132,6 +131,7 @@ class PrivateSums:
         return total * (self.bound / GRID)
 
 
+@_require.checked
 @dataclass(slots=True)
 class FollowTheApproximateLeader:
     """Runs private follow the approximate leader over a convex set: decision w_(t+1) minimizes <v_t, w> +
@@ -147,12 +147,11 @@ class FollowTheApproximateLeader:
 
     space: ConvexSet
     sums: PrivateSums
-    convexity: float
+    convexity: Annotated[float, POSITIVE]
     decision: Floats = field(init=False)
     _total: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        _require.positive(convexity=self.convexity)
         self.decision = self.space.project(np.zeros(self.space.dimension))
         self._total = np.zeros(self.space.dimension)
 
@@ -170,6 +169,7 @@ class FollowTheApproximateLeader:
         return leader_bound(self.space, lipschitz, self.convexity, self.sums.deviations())
 
 
+@_require.checked
 @dataclass(slots=True)
 class OnlineMirrorDescent:
     """Runs private online mirror descent with lazy (dual averaging) steps: w_(t+1) is the projection of w_1 -
@@ -183,11 +183,10 @@ class OnlineMirrorDescent:
 
     space: ConvexSet
     sums: PrivateSums
-    rate: float
+    rate: Annotated[float, POSITIVE]
     decision: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        _require.positive(rate=self.rate)
         self.decision = self.space.project(np.zeros(self.space.dimension))
 
     @classmethod
@@ -207,6 +206,7 @@ class OnlineMirrorDescent:
         return mirror_bound(self.space, lipschitz, self.rate, self.sums.deviations())
 
 
+@_require.checked
 @dataclass(slots=True)
 class PrivateExperts:
     """Predicts with expert advice: weights proportional to exp(- v_t / temperature), with v_t the noisy sum
@@ -218,11 +218,10 @@ class PrivateExperts:
     """
 
     sums: PrivateSums
-    temperature: float
+    temperature: Annotated[float, POSITIVE]
     decision: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        _require.positive(temperature=self.temperature)
         self.decision = np.full(self.sums.dimension, 1 / self.sums.dimension)
 
     @classmethod

@@ -34,7 +34,7 @@ from .._public import REPLACE, ZERO_OUT, Bounds, Categories, Dates, Public, Unit
 from .._registry import described
 from .._require import at_least
 from ..mechanisms import arrow_columns
-from ..mechanisms.protocols import Integers, Sensitivity
+from ..mechanisms.protocols import Integers, Sensitivity, of_kind
 from ..mechanisms.statistics import Histogram, require_rows
 from ..tables import Memory, Source
 
@@ -268,13 +268,9 @@ class HashedBits:
     """
 
     column: str
-    buckets: int = 64
-    repetitions: int = 3
-    characters: int = 8
-
-    def __post_init__(self) -> None:
-        for name in ("buckets", "repetitions", "characters"):
-            _require.integer(**{name: getattr(self, name)}, at_least=1)
+    buckets: Annotated[int, at_least(1)] = 64
+    repetitions: Annotated[int, at_least(1)] = 3
+    characters: Annotated[int, at_least(1)] = 8
 
     @property
     def _width(self) -> int:
@@ -336,6 +332,9 @@ class HashedBits:
         return {k: v for k, v in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0])) if v > above}
 
 
+RowStatistic = DyadicCounts | HashedBits | Histogram
+
+
 @described("streaming.PerUnit")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerUnit:
@@ -350,14 +349,8 @@ class PerUnit:
                most its sensitivity for a row. Rows whose id names no unit do not count.
     """
 
-    statistic: DyadicCounts | HashedBits | Histogram
+    statistic: Annotated[RowStatistic, of_kind(RowStatistic, "DyadicCounts, HashedBits or Histogram")]
     rows: Annotated[int, at_least(1)] = 1
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.statistic, DyadicCounts | HashedBits | Histogram):
-            raise _require.fail(
-                "statistic", type(self.statistic).__name__, "DyadicCounts, HashedBits or Histogram"
-            )
 
     def length(self, public: Public) -> int:
         return self.statistic.length(self._by_row(public))
