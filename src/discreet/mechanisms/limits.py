@@ -67,6 +67,20 @@ def _increasing(least: int, **named: Any) -> tuple[Real, ...]:
     return values
 
 
+def _float_rows(**named: Any) -> tuple[tuple[float, ...], ...]:
+    """Return the rows of a matrix as tuples of finite floats; nothing is called for numbers that are finite
+    floats already, of which there may be millions."""
+    ((name, _),) = named.items()
+    rows = []
+    for i, row in enumerate(_require.entries(**named)):
+        values = _require.listed(**{f"{name}[{i}]": row})
+        if not all(type(value) is float for value in values) or not np.isfinite(values).all():
+            values = tuple(_require.as_float(**{f"{name}[{i}][{j}]": v}) for j, v in enumerate(values))
+        rows.append(values)
+    return tuple(rows)
+
+
+FLOAT_ROWS = Limit(_float_rows)
 PUBLIC = Limit(require_public)
 COLUMN = instance_of(str, "the name of a column")
 MECHANISM = instance_of(Mechanism, "a mechanism: something with public, event and a call")

@@ -342,7 +342,7 @@ def test_marginals_over_one_attribute_count_all_cells_in_order() -> None:
         (lambda: matrix.union(FOUR, weights=None), "weights must be a list"),
         (lambda: matrix.optimize(matrix.explicit([[1e-200, 0]])), "so small that its square"),
         (lambda: optimal_prefix(4, gap=math.nan), "gap must be"),
-        (lambda: matrix.blt(1 << 60), r"steps must be at most 2\*\*48"),
+        (lambda: matrix.blt(1 << 60), "steps must be at most 281,474,976,710,656"),
         (lambda: matrix.Toeplitz(coefficients=(1e200,)), "scale it"),
     ],
 )
