@@ -14,24 +14,25 @@ from typing import Any
 import numpy as np
 
 from .. import _require
-from .._require import Limit, Real
+from .._require import Limit, Real, _kind
 from .arrow_columns import require_public
 from .protocols import Mechanism, is_statistic
 
 
 def instance_of(kind: Any, wanted: str) -> Limit:
     """Return the limit of an object of `kind`, a class, a union of some, or a protocol; `wanted` says how one
-    is made. The message shows the type of another object, which may hold data."""
+    is made."""
     return such_that(lambda value: isinstance(value, kind), wanted)
 
 
 def such_that(holds: Callable[[Any], bool], wanted: str) -> Limit:
-    """Return the limit of an object for which `holds` is true; `wanted` completes "must be"."""
+    """Return the limit of an object for which `holds` is true; `wanted` completes "must be". The message
+    shows numbers and texts, and the type of any other object, which may hold data."""
 
     def check(**named: Any) -> None:
         for name, value in named.items():
             if not holds(value):
-                raise _require.fail(name, type(value).__name__, wanted)
+                raise _require.fail(name, _kind(value), wanted)
 
     return Limit(check)
 

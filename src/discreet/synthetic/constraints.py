@@ -30,8 +30,9 @@ from .._errors import InvalidInput
 from .._public import Bounds, Dates, Public
 from .._registry import described
 from .._require import among
+from ..mechanisms.limits import COLUMN
 from .graphical_model import LOG_ZERO, Clique, Floats
-from .table_domain import Domain, comparable_bin_ends, is_integral, to_values
+from .table_domain import Domain, comparable_bin_ends, is_integral, require_column, to_values
 
 if TYPE_CHECKING:
     from ..tables.cells import Coding
@@ -193,14 +194,11 @@ class Constraint:
     'age >= education_num'
     """
 
-    left: str
+    left: Annotated[str, COLUMN]
     comparison: Annotated[str, among(tuple(_OPERATORS))]
-    right: str
+    right: Annotated[str, COLUMN]
 
     def __post_init__(self) -> None:
-        for side in ("left", "right"):
-            if not isinstance(getattr(self, side), str) or not getattr(self, side):
-                raise _require.fail(side, getattr(self, side), "the name of a column")
         if self.left == self.right:
             raise InvalidInput(f"a constraint compares two columns, got {self.left!r} twice.")
 
@@ -220,11 +218,7 @@ class Constraint:
     def check(self, public: Public, domain: Domain) -> None:
         """Refuse columns that are not in the copy, and pairs that are neither two numbers nor two dates."""
         for name in (self.left, self.right):
-            if name not in domain.names:
-                raise InvalidInput(
-                    f"the constraint '{self}' names {name!r}, which is no column of the "
-                    f"copy.{_require.did_you_mean(name, domain.names)}"
-                )
+            require_column(name, domain.names, f"the copy, and the constraint '{self}' names it")
         kinds = [type(public.fact(name)) for name in (self.left, self.right)]
         if kinds not in ([Bounds, Bounds], [Dates, Dates]):
             raise InvalidInput(f"the constraint '{self}' must compare two numbers, or two dates.")
