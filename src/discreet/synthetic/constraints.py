@@ -203,13 +203,13 @@ class Constraint:
             raise InvalidInput(f"a constraint compares two columns, got {self.left!r} twice.")
 
     @classmethod
-    def parse(cls, text: str | Constraint) -> Constraint:
-        """Return the constraint that a text such as "age >= education_num" states."""
+    def parse(cls, text: str | Constraint, name: str = "a constraint") -> Constraint:
+        """Return the constraint that a text such as "age >= education_num" states; an error calls it `name`."""
         if isinstance(text, Constraint):
             return text
         parts = re.fullmatch(r"\s*(.+?)\s*(<=|>=|<|>)\s*(.+?)\s*", text) if isinstance(text, str) else None
         if parts is None:
-            raise _require.fail("a constraint", text, "two columns compared, such as 'age >= education_num'")
+            raise _require.fail(name, text, "two columns compared, such as 'age >= education_num'")
         return cls(left=parts[1], comparison=parts[2], right=parts[3])
 
     def __str__(self) -> str:

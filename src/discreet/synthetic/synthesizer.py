@@ -145,8 +145,8 @@ class State:
 
 def _as_constraint(**named: Any) -> Constraint:
     """Return a constraint, which may be given as a text."""
-    ((_, constraint),) = named.items()
-    return Constraint.parse(constraint)
+    ((name, constraint),) = named.items()
+    return Constraint.parse(constraint, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
