@@ -49,7 +49,6 @@ from .randomized_response import (
 )
 from .sample_aggregate import (
     PartMean,
-    PartMode,
     SampleAndAggregate,
     SubsampleAggregateStable,
     enough_subsamples,
@@ -109,7 +108,6 @@ __all__ = [
     "Noise",
     "Parallel",
     "PartMean",
-    "PartMode",
     "PermuteAndFlip",
     "PostProcessed",
     "ProposeTestRelease",

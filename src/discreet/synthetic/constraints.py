@@ -204,7 +204,8 @@ class Constraint:
 
     @classmethod
     def parse(cls, text: str | Constraint, name: str = "a constraint") -> Constraint:
-        """Return the constraint that a text such as "age >= education_num" states; an error calls it `name`."""
+        """Return the constraint that a text such as "age >= education_num" states; an error calls it
+        `name`."""
         if isinstance(text, Constraint):
             return text
         parts = re.fullmatch(r"\s*(.+?)\s*(<=|>=|<|>)\s*(.+?)\s*", text) if isinstance(text, str) else None

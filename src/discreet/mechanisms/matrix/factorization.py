@@ -344,13 +344,6 @@ def haar(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> Fact
     return Factorization(workload=_or_prefix(n, workload), strategy=Haar(n=n), norm=norm, name="haar")
 
 
-def fourier(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
-    """Return the factorization of a workload (prefix sums unless given) through weighted sines and
-    cosines."""
-    answered = _or_prefix(n, workload)
-    return Factorization(workload=answered, strategy=Fourier(workload=answered), norm=norm, name="fourier")
-
-
 def square_root(n: int, bands: int | None = None, *, workload: Workload | None = None) -> Factorization:
     """Return the factorization of a workload (prefix sums unless given) through the square root of the matrix
     of prefix sums, which streams use too (`triangular.square_root`)."""
@@ -361,7 +354,6 @@ def square_root(n: int, bands: int | None = None, *, workload: Workload | None =
 __all__ = [
     "Factorization",
     "error_of",
-    "fourier",
     "greedy_tree",
     "haar",
     "lower_bound",
