@@ -16,7 +16,6 @@ from discreet.mechanisms import (
     Histogram,
     Kary,
     PartMean,
-    PartMode,
     ProposeTestRelease,
     RandomizedResponse,
     RedrawnSparseVector,
@@ -32,6 +31,7 @@ from discreet.mechanisms import (
     TrustedStable,
     two_coins,
 )
+from discreet.mechanisms.sample_aggregate import PartMode
 from discreet.tables import Memory
 
 from .case import Case

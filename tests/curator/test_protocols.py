@@ -9,6 +9,7 @@ from discreet.accounting import PureDP
 from discreet.curator import Budget, Curator, Policy, segments
 from discreet.mechanisms import SparseVector, Stepped
 from discreet.mechanisms.protocols import rehearse, release
+from discreet.mechanisms.sample_aggregate import PartMode
 from discreet.tables import Memory
 
 PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
@@ -133,7 +134,7 @@ def _sampled(column: str) -> mech.SampleAndAggregate:
 
 
 def _stable(column: str) -> mech.SubsampleAggregateStable:
-    function = mech.PartMode(column=column)
+    function = PartMode(column=column)
     return mech.SubsampleAggregateStable(
         public=PUBLIC,
         columns=(column,),

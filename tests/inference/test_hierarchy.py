@@ -164,7 +164,7 @@ def test_paths_name_the_nodes():
         (lambda: hierarchy([-1, 0], [1.0, 2.0], 1.0), "tree must be a Tree"),
         (
             lambda: hierarchy(Tree([-1, 0]), [1.0], 1.0),
-            r"one entry for each of the 2 nodes, got shape \(1,\)",
+            r"one entry for each node, got \(1,\)",
         ),
         (lambda: hierarchy(Tree([-1, 0]), [1.0, np.nan], 1.0), r"values\[1\] must be finite"),
         (lambda: hierarchy(Tree([-1, 0]), [1.0, 2.0], [1.0, -2.0]), r"variances\[1\] must be zero or above"),

@@ -234,13 +234,13 @@ def test_large_sparse_systems_are_solved_and_checked():
         ),
         (
             lambda: least_squares([1.0], 1.0, [[1]], method="magic"),
-            "method must be auto, direct or iterative",
+            "method must be 'auto' or 'direct' or 'iterative'",
         ),
         (
             lambda: least_squares([1.0], 1.0, [[1]], [1, 2]),
             "totals must be one number, or one for each of the 1 constraints",
         ),
-        (lambda: measured([[1, 0]], [1.0, 2.0], 1.0), "y must have one answer for each of the 1 rows"),
+        (lambda: measured([[1, 0]], [1.0, 2.0], 1.0), "one answer for each row of A"),
         (lambda: measured([[1]], [1.0], 1.0, unidentified="guess"), "unidentified must be"),
         (lambda: measured([[[1]]], [1.0], 1.0), "A must be a matrix"),
         (lambda: measured([[1]], [1.0], 1.0).interval(1.5), "confidence must be"),

@@ -178,7 +178,7 @@ def test_sorted_counts_gain_where_they_are_alike():
         (lambda: isotonic([1.0], lower=np.nan), "lower must be a number"),
         (lambda: with_total([1.0], -1), "total must be zero or above"),
         (lambda: with_total([], 1), "must not be empty"),
-        (lambda: non_negative([-1.0], 0.0), "known exactly is negative"),
+        (lambda: non_negative([-1.0], 0.0), "zero or above where it is known exactly"),
         (lambda: non_negative([1.0, 1.0], 1.0, [[1, 1]], -1), "no non-negative values"),
         (lambda: non_negative([1.0, 1.0], 1.0, [[1, 1], [1, 1]], [1, 2]), "contradict"),
         (lambda: non_negative([5.0, 1.0], 1.0, [[1, 0], [0, 1]], [-1, 2]), "no non-negative values"),

@@ -21,8 +21,6 @@ from discreet.mechanisms.means import (
     Scale,
     Variance,
     _cells,
-    _noises,
-    _scale,
     _sums,
     mean_span,
     variance_span,
@@ -44,7 +42,7 @@ def column(rows, public):
 
 
 def sums(mechanism, rows, public):
-    return _sums(column(rows, public), "v", public.bounds("v").nullable, _scale(mechanism), squares=True)
+    return _sums(column(rows, public), "v", public.bounds("v").nullable, mechanism._scale(), squares=True)
 
 
 RELATIONS = [(n, nullable) for n in (ADD_REMOVE, REPLACE, ZERO_OUT) for nullable in (True, False)]
@@ -59,7 +57,7 @@ def test_one_row_moves_each_sum_within_what_its_noise_is_priced_for(neighbors, n
     mechanism = Variance(public=public, column="v", epsilon=1, step=Fraction(1, 4))
     other = {ADD_REMOVE: [], REPLACE: [new], ZERO_OUT: [None]}[neighbors]
     one, two = (sums(mechanism, np.array(r, dtype=float), public) for r in ([*rows, old], [*rows, *other]))
-    for before, after, noise in zip(one, two, _noises(mechanism), strict=True):
+    for before, after, noise in zip(one, two, mechanism._noises(), strict=True):
         assert abs(before - after) <= noise.sensitivity
 
 
@@ -75,7 +73,7 @@ def test_the_sensitivities_are_attained_and_halved_by_the_middle():
             strict=True,
         )
     ]
-    assert moves == [noise.sensitivity for noise in _noises(mechanism)] == [1, 5, 13]  # not 10 and 100
+    assert moves == [noise.sensitivity for noise in mechanism._noises()] == [1, 5, 13]  # not 10 and 100
 
 
 def test_the_price_is_epsilon_whatever_is_public():
@@ -189,7 +187,7 @@ def test_an_error_that_forgets_the_count_would_be_refuted():
     """With few rows far from the middle the count's noise matters; its span at zero width fails too often."""
     public, rows = facts(), np.full(12, 10.0)
     mechanism = Mean(public=public, column="v", epsilon=1, step=1, shares=(1, 30))
-    scale, noises, entropy, wrong = _scale(mechanism), _noises(mechanism), SeededEntropy(4), 0
+    scale, noises, entropy, wrong = mechanism._scale(), mechanism._noises(), SeededEntropy(4), 0
     exact, width = sums(mechanism, rows, public), noises[1].error(0.9)
     for _ in range(200):
         count, total = (int(z([v], entropy=entropy)[0]) for z, v in zip(noises, exact, strict=False))
@@ -206,7 +204,7 @@ def test_huge_values_and_many_rows_neither_wrap_nor_warn():
     rows = np.array([1.7e308, -1.7e308, 1e300, math.inf, math.nan])
     mechanism = Variance(public=public, column="v", epsilon=1, step=1e300 / 2**28)
     count, total, squares = sums(mechanism, rows, public)
-    scale = _scale(mechanism)
+    scale = mechanism._scale()
     assert scale.cells == 2**29
     assert (count, total) == (3, scale.cells // 2)
     assert squares == 3 * (scale.largest_square - scale.largest_square // 2)

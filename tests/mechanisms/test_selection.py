@@ -407,7 +407,7 @@ def test_a_selection_that_does_not_fit_is_refused():
     cells, places = CellDistances(x="x", y="y", cells=3), Public(schema=PLACES)
     with pytest.raises(InvalidInput, match="priced for 1"):
         Select(public=places, scores=cells, candidates=cells.candidates(), chooser=PermuteAndFlip(epsilon=1))
-    with pytest.raises(InvalidInput, match="at most 3 for 3 candidates"):
+    with pytest.raises(InvalidInput, match="at most the number of candidates, 3"):
         select(TopK(epsilon=1, k=4))
     three = Trusted(function=lambda source: np.array([1, 2, 3]), claimed=Sensitivity(linf=1, l0=3))
     short = Select(public=COLORS, scores=three, candidates=("red",), chooser=PermuteAndFlip(epsilon=1))

@@ -24,7 +24,6 @@ from discreet.accounting import ApproximateDP, DiscreteLaplace, PureDP
 from discreet.mechanisms import (
     DistanceToInstability,
     PartMean,
-    PartMode,
     ProposeTestRelease,
     SampleAndAggregate,
     SmoothSensitivityMedian,
@@ -37,7 +36,7 @@ from discreet.mechanisms import (
 )
 from discreet.mechanisms.arrow_columns import Ordered
 from discreet.mechanisms.noise import exp_bounds, laplace_quantile, laplace_tail, log_above
-from discreet.mechanisms.sample_aggregate import read_units
+from discreet.mechanisms.sample_aggregate import PartMode, read_units
 from discreet.mechanisms.stability import SmoothNoise, polynomial_noise, smooth_noise
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory

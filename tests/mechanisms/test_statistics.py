@@ -33,7 +33,8 @@ from discreet.mechanisms import (
 from discreet.mechanisms.matrix import Attribute, Cells
 from discreet.mechanisms.statistics import PowerSum, implied_sensitivity
 from discreet.streaming import DyadicCounts
-from discreet.synthetic import Domain, DomainColumn
+from discreet.synthetic import Domain
+from discreet.synthetic.table_domain import DomainColumn
 from discreet.tables import Memory
 
 from ..loops import for_each

@@ -18,14 +18,14 @@ from discreet.synthetic import (
     Constraint,
     CopyDistance,
     Domain,
-    DomainColumn,
-    MarginalCounts,
     SyntheticCopy,
     compare,
     open_copy,
 )
 from discreet.synthetic.copy import METHODS, method_for
+from discreet.synthetic.counting import MarginalCounts
 from discreet.synthetic.quality import bound_errors
+from discreet.synthetic.table_domain import DomainColumn
 from discreet.tables import Memory
 
 from ..contracts.test_bad_input import NONSENSE

@@ -14,9 +14,9 @@ import discreet as dp
 from discreet import Boolean, Bounds, Categories, InvalidInput, Public
 from discreet._public import Dates, Neighbors, Text, Unit
 from discreet.sampling import SeededEntropy
-from discreet.synthetic import Domain, MarginalCounts, SyntheticCopy
+from discreet.synthetic import Domain, SyntheticCopy
 from discreet.synthetic.copy import METHODS
-from discreet.synthetic.counting import count_domain_cells, count_sensitivity
+from discreet.synthetic.counting import MarginalCounts, count_domain_cells, count_sensitivity
 from discreet.tables import Memory, connect
 
 from ..loops import for_each

@@ -14,8 +14,9 @@ import discreet as dp
 from discreet import Categories, Public, accounting
 from discreet.mechanisms import ExponentialMechanism, IntegerGaussian
 from discreet.sampling import SeededEntropy
-from discreet.synthetic import AIM, MST, MWEM, Domain, Independent, MarginalCounts, PrivBayes
+from discreet.synthetic import AIM, MST, MWEM, Domain, Independent, PrivBayes
 from discreet.synthetic.copy import METHODS, SyntheticCopy, method_for
+from discreet.synthetic.counting import MarginalCounts
 from discreet.synthetic.estimation import NoisyTable
 from discreet.synthetic.privbayes import maximal_parent_sets, network_model
 from discreet.synthetic.synthesizer import GRID, Synthesizer, grid_distance

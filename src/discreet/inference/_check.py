@@ -22,7 +22,7 @@ def numbers(name: str, values: Any, *, dimensions: int | None = 1) -> Floats:
     array = as_array(name, values)
     if dimensions is not None and array.ndim != dimensions:
         raise InvalidInput(f"{name} must have {dimensions} dimension(s), got shape {array.shape}.")
-    _refuse_where(name, array, ~np.isfinite(array), "finite")
+    refuse_where(name, array, ~np.isfinite(array), "finite")
     return array
 
 
@@ -39,11 +39,11 @@ def variances(values: Any, shape: tuple[int, ...], *, zero: bool = True, infinit
         raise InvalidInput(
             f"variances must have shape {shape}, one for each value, got {array.shape}."
         ) from None
-    _refuse_where("variances", array, np.isnan(array) | (array < 0), "zero or above")
+    refuse_where("variances", array, np.isnan(array) | (array < 0), "zero or above")
     if not zero:
-        _refuse_where("variances", array, array == 0, "above zero")
+        refuse_where("variances", array, array == 0, "above zero")
     if not infinite:
-        _refuse_where("variances", array, np.isinf(array), "finite")
+        refuse_where("variances", array, np.isinf(array), "finite")
     return array
 
 
@@ -58,13 +58,18 @@ def for_each(name: str, values: Any, length: int, what: str) -> Floats:
     return np.array(np.broadcast_to(array, (length,)))
 
 
-def measured_only(name: str, values: Any, measured: NDArray[Any]) -> Floats:
-    """Return numbers of the shape of the mask `measured`. They must be finite where the mask is true;
-    elsewhere any value is accepted and replaced by zero."""
+def shaped(name: str, array: NDArray[Any], shape: tuple[int, ...], why: str = "") -> None:
+    """Refuse an array of another shape than `shape`; `why` follows it in the error."""
+    if array.shape != shape:
+        raise InvalidInput(f"{name} must have shape {shape}{why}, got {array.shape}.")
+
+
+def measured_only(name: str, values: Any, measured: NDArray[Any], why: str = "") -> Floats:
+    """Return numbers of the shape of the mask `measured`; `why` says in the error where it comes from. They
+    must be finite where the mask is true; elsewhere any value is accepted and replaced by zero."""
     array = as_array(name, values)
-    if array.shape != measured.shape:
-        raise InvalidInput(f"{name} must have shape {measured.shape}, got {array.shape}.")
-    _refuse_where(name, array, ~np.isfinite(array) & measured, "finite")
+    shaped(name, array, measured.shape, why)
+    refuse_where(name, array, ~np.isfinite(array) & measured, "finite")
     return np.where(measured, array, 0.0)
 
 
@@ -83,6 +88,15 @@ def matrix(name: str, values: Any, *, rows: int | None = None, columns: int | No
             kind = ("rows", "columns")[axis]
             raise InvalidInput(f"{name} must have {wanted} {kind}, got shape {checked.shape}.")
     return checked
+
+
+def none_of(bad: NDArray[Any], what: str, words: str, numbers: NDArray[Any] | None = None) -> None:
+    """Refuse where the mask `bad` is true anywhere: the error says of which of the things `what`, by their
+    positions or by their `numbers`, and goes on with `words`."""
+    if bad.any():
+        positions = np.flatnonzero(bad)
+        named = positions if numbers is None else np.sort(numbers[positions])
+        raise InvalidInput(f"{some(what, named)} {words}")
 
 
 def some(name: str, positions: NDArray[Any], limit: int = 6) -> str:
@@ -106,7 +120,7 @@ def as_array(name: str, values: Any) -> Floats:
         raise InvalidInput(f"{name} must be numbers in a regular array.") from None
 
 
-def _refuse_where(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> None:
+def refuse_where(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> None:
     """Refuse an array that has an entry where the mask `bad` is true, and name the first such entry."""
     if not bad.any():
         return

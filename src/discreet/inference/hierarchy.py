@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,9 @@ from scipy import optimize, sparse
 
 from .. import _require
 from .._errors import InvalidInput
+from .._require import at_least
 from . import _check
-from ._check import Floats, Ints, some
+from ._check import Floats, Ints
 from .least_squares import RELATIVE_TOLERANCE, Estimate
 from .projections import _onto_totals
 
@@ -92,13 +93,12 @@ class Tree:
             object.__setattr__(self, name, value)
 
     @staticmethod
-    def regular(*, fanout: int, height: int) -> Tree:
+    @_require.check_options
+    def regular(*, fanout: Annotated[int, at_least(1)], height: Annotated[int, at_least(0)]) -> Tree:
         """Return a tree in which every inner node has `fanout` children and every leaf has depth `height`.
 
         Nodes are numbered level by level, from the root. Height 0 is a single node.
         """
-        _require.integer(fanout=fanout, at_least=1)
-        _require.integer(height=height, at_least=0)
         n = sum(fanout**level for level in range(height + 1))
         return Tree(np.concatenate([[-1], np.arange(n - 1) // fanout]))
 
@@ -173,11 +173,12 @@ class Tree:
         for family in self.families():
             gap = np.abs(np.add.reduceat(x[family.children], family.first) - x[family.parents])
             scale = 1 + np.add.reduceat(np.abs(x[family.children]), family.first)
-            if (gap > 1e-6 * scale).any():
-                bad = self.order[family.parents[gap > 1e-6 * scale]]
-                raise InvalidInput(
-                    f"the children of {some('nodes', bad)} do not add up to them. Apply hierarchy first."
-                )
+            _check.none_of(
+                gap > 1e-6 * scale,
+                "the children of nodes",
+                "do not add up to them. Apply hierarchy first.",
+                self.order[family.parents],
+            )
 
 
 def _by_depth(parents: Ints) -> tuple[Ints, tuple[int, ...], Ints]:
@@ -202,10 +203,7 @@ def _by_depth(parents: Ints) -> tuple[Ints, tuple[int, ...], Ints]:
         reached = np.zeros(n, bool)
         if levels:
             reached[np.concatenate(levels)] = True
-        raise InvalidInput(
-            f"parents must form a tree: {some('nodes', np.flatnonzero(~reached))} hang on a cycle, under no "
-            "root."
-        )
+        _check.none_of(~reached, "parents must form a tree: nodes", "hang on a cycle, under no root.")
     order = np.concatenate(levels)
     return order, tuple(starts), counts[order + 1]
 
@@ -298,8 +296,7 @@ def round_tree(tree: Tree, values: Any) -> Ints:
     [4, 3, 1, 2, 1]
     """
     x = _snap(_require_below_exact(_check.numbers("values", values)))
-    if len(x) != len(tree):
-        raise InvalidInput(f"values must have one entry for each of the {len(tree)} nodes, got {len(x)}.")
+    _check.shaped("values", x, (len(tree),), ", one entry for each node")
     tree.require_sums(x)
     x = x[tree.order]
     out = np.empty(len(x), np.int64)
@@ -423,11 +420,12 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
     values, variances = _validate(tree, values, variances)
     upward = _upwards(tree, values, variances)
     roots = tree.level(0)
-    if np.isinf(upward.s[roots]).any():
-        raise InvalidInput(
-            f"{_unmeasured_words(tree, np.isinf(upward.s[roots]).nonzero()[0])} and their descendants do not "
-            "determine them."
-        )
+    _check.none_of(
+        np.isinf(upward.s[roots]),
+        "nodes",
+        "were not measured and their descendants do not determine them.",
+        tree.order[roots],
+    )
     finite = upward.s[np.isfinite(upward.s)]
     # a large finite variance in place of infinity: unmeasured children take up almost all of a difference
     s = np.where(np.isinf(upward.s), 1e6 * max(1.0, float(finite.max(initial=0.0))) * len(tree), upward.s)
@@ -468,10 +466,7 @@ def _validate(tree: Tree, values: Any, variances: Any) -> tuple[Floats, Floats]:
         raise InvalidInput(f"tree must be a Tree, got {type(tree).__name__}. Build one: Tree(parents).")
     n = len(tree)
     v = _check.variances(variances, (n,), infinite=True)
-    values = _check.as_array("values", values)
-    if values.shape != (n,):
-        raise InvalidInput(f"values must have one entry for each of the {n} nodes, got shape {values.shape}.")
-    y = _check.measured_only("values", values, np.isfinite(v))
+    y = _check.measured_only("values", values, np.isfinite(v), ", one entry for each node")
     return y[tree.order], v[tree.order]
 
 
@@ -510,11 +505,9 @@ def _combine(y: Floats, v: Floats, below: Floats, spread: Floats, nodes: Any) ->
     clash = (
         (v == 0) & (spread == 0) & (np.abs(y - below) > RELATIVE_TOLERANCE * (1 + np.abs(y) + np.abs(below)))
     )
-    if clash.any():
-        raise InvalidInput(
-            f"{_check.some('nodes', nodes[clash])} and all their children are known exactly, but do not add "
-            "up."
-        )
+    _check.none_of(
+        clash, "nodes", "and all their children are known exactly, but do not add up.", np.asarray(nodes)
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         # the weight of y
         gain = np.where(v + spread > 0, spread / (v + spread), 0.0)
@@ -532,15 +525,12 @@ def _require_identified(tree: Tree, upward: _UpwardPass) -> None:
     for family in tree.families():
         several = upward.unknown[family.parents] > 1
         unidentified[family.children] = np.isinf(upward.s[family.children]) & several[family.of]
-    if unidentified.any():
-        raise InvalidInput(
-            f"{_unmeasured_words(tree, unidentified.nonzero()[0])}, and the measured nodes do not determine "
-            "them. Measure them or their children."
-        )
-
-
-def _unmeasured_words(tree: Tree, positions: Any) -> str:
-    return f"{_check.some('nodes', np.sort(tree.order[positions]))} were not measured"
+    _check.none_of(
+        unidentified,
+        "nodes",
+        "were not measured, and the measured nodes do not determine them. Measure them or their children.",
+        tree.order,
+    )
 
 
 def _downwards(tree: Tree, upward: _UpwardPass) -> tuple[Floats, Floats]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from scipy import linalg, optimize, sparse, special
@@ -30,6 +30,7 @@ from scipy.sparse import linalg as sparse_linalg
 
 from .. import _require
 from .._errors import InvalidInput
+from .._require import OPEN_PROBABILITY
 from . import _check
 from ._check import Floats
 
@@ -108,7 +109,8 @@ class Estimate:
         return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
 
-def width(confidence: float, noise: Noise = "gaussian") -> float:
+@_require.check_options
+def width(confidence: Annotated[float, OPEN_PROBABILITY], noise: Noise = "gaussian") -> float:
     """Return the half-width of a confidence interval, in standard deviations, for a linear combination of
     independent noises.
 
@@ -129,15 +131,12 @@ def width(confidence: float, noise: Noise = "gaussian") -> float:
     >>> round(width(0.95), 3), round(width(0.95, "laplace"), 3), round(width(0.95, "any"), 3)
     (1.96, 4.134, 4.472)
     """
-    _require.open_probability(confidence=confidence)
     outside = 1 - confidence
     if noise == "gaussian":
         return float(-special.ndtri(outside / 2))
     chebyshev = 1 / math.sqrt(outside)
     if noise == "any":
         return chebyshev
-    if noise != "laplace":
-        raise _require.fail("noise", noise, "one of gaussian, laplace, any")
     # the bound is above `outside` at the lower end of the search, and below it at the upper end
     root = optimize.brentq(lambda a: _log_chernoff(a) - math.log(outside), 1e-6, 100 - 10 * math.log(outside))
     # from scales to standard deviations, which are sqrt(2) scales
@@ -179,6 +178,7 @@ _UNSEEN, _UNSEEN_ITERATIVE = 1e-8, 1e-6
 DIRECT = 2_000_000
 
 
+@_require.check_options
 def least_squares(
     values: Any, variances: Any, constraints: Any, totals: Any = 0.0, *, method: Method = "auto"
 ) -> Estimate:
@@ -203,6 +203,7 @@ def least_squares(
     return _constrained_iteratively(y, v, sparse.csr_array(C), d)
 
 
+@_require.check_options
 def measured(
     A: Any,
     y: Any,
@@ -224,10 +225,7 @@ def measured(
     """
     B = _check.matrix("A", A)
     z = _check.numbers("y", y)
-    if len(z) != B.shape[0]:
-        raise InvalidInput(f"y must have one answer for each of the {B.shape[0]} rows of A, got {len(z)}.")
-    if unidentified not in ("refuse", "minimum_norm"):
-        raise _require.fail("unidentified", unidentified, "refuse or minimum_norm")
+    _check.shaped("y", z, B.shape[:1], ", one answer for each row of A")
     v = _check.variances(variances, z.shape)
     B, z, norms = _unit_rows(B, z, "A")
     # not norms squared, which may leave the range of floats
@@ -253,8 +251,6 @@ def measured(
 
 def _direct(matrix: Any, method: Method) -> bool:
     """Return whether to solve directly: as the caller says, or by the size of the matrix."""
-    if method not in ("auto", "direct", "iterative"):
-        raise _require.fail("method", method, "auto, direct or iterative")
     return method == "direct" or (method == "auto" and matrix.shape[0] * matrix.shape[1] <= DIRECT)
 
 
@@ -522,10 +518,7 @@ def combine(values: Any, variances: Any) -> Estimate:
     v = _check.variances(variances, shape, infinite=True)
     y = _check.measured_only("values", values, np.isfinite(v))
     unmeasured = np.isinf(v).all(axis=0)
-    if unmeasured.any():
-        raise InvalidInput(
-            f"{_check.some('quantities', np.flatnonzero(unmeasured))} were not measured at all."
-        )
+    _check.none_of(unmeasured, "quantities", "were not measured at all.")
     mean, variance = _weighted_mean(y, v, "measurements known exactly")
     flat = np.asarray(variance).ravel()
     return Estimate(values=mean, _covariance_product=lambda q: flat * q, _variances=np.asarray(variance))
@@ -588,10 +581,8 @@ def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
             f"lower and upper must have the same shape, intervals first, got {low.shape} and {high.shape}."
         )
     each = _check.for_each("confidence", confidence, len(low), "intervals")
-    for value in each.tolist():
-        _require.open_probability(confidence=value)
-    if (low > high).any():
-        raise InvalidInput("lower must not be above upper.")
+    _check.refuse_where("confidence", each, (each <= 0) | (each >= 1), "strictly between 0 and 1")
+    _check.refuse_where("lower", low, low > high, "at most upper")
     joint_confidence = 1 - float((1 - each).sum())
     if joint_confidence <= 0:
         raise InvalidInput(
@@ -599,9 +590,9 @@ def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
             f"{joint_confidence:.3g}. Use fewer intervals, or wider ones of a higher confidence."
         )
     bottom, top = np.asarray(low.max(axis=0)), np.asarray(high.min(axis=0))
-    if (bottom > top).any():
-        raise InvalidInput(
-            f"the intervals of {_check.some('quantities', np.flatnonzero(bottom > top))} do not meet: one of "
-            "them misses the true value. Use a higher confidence, or combine the values."
-        )
+    _check.none_of(
+        bottom > top,
+        "the intervals of quantities",
+        "do not meet: one of them misses the true value. Use a higher confidence, or combine the values.",
+    )
     return Interval(lower=bottom, upper=top, confidence=joint_confidence)

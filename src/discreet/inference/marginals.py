@@ -21,7 +21,7 @@ from scipy import sparse
 
 from .. import _require
 from .._errors import InvalidInput
-from .._require import NON_NEGATIVE
+from .._require import LISTED, NON_NEGATIVE
 from . import _check
 from ._check import Floats
 from .least_squares import Noise, _weighted_mean, width
@@ -42,18 +42,16 @@ class Marginal:
     averages were subtracted.
     """
 
-    attributes: Attributes
+    attributes: Annotated[Attributes, LISTED]
     values: Floats
     variance: Annotated[float, NON_NEGATIVE]
     interaction: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "attributes", _require.listed(attributes=self.attributes))
         object.__setattr__(
             self, "values", _check.numbers("values", self.values, dimensions=len(self.attributes))
         )
-        if len(set(self.attributes)) < len(self.attributes):
-            raise InvalidInput(f"attributes must differ from each other, got {self.attributes!r}.")
+        _require_distinct(self.attributes)
         if not self.values.size:
             raise InvalidInput(f"a marginal must not be empty, got shape {self.values.shape}.")
 
@@ -117,10 +115,14 @@ def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) 
     return sparse.csr_array((np.ones(cells), (row, np.arange(cells))), shape=(rows, cells))
 
 
-def _require_known(attributes: Sequence[Hashable], sizes: dict[Hashable, int]) -> None:
-    """Refuse attributes that no table has, and attributes named twice."""
+def _require_distinct(attributes: Sequence[Hashable]) -> None:
     if len(set(attributes)) < len(tuple(attributes)):
         raise InvalidInput(f"attributes must differ from each other, got {tuple(attributes)!r}.")
+
+
+def _require_known(attributes: Sequence[Hashable], sizes: dict[Hashable, int]) -> None:
+    """Refuse attributes that no table has, and attributes named twice."""
+    _require_distinct(attributes)
     unknown = [name for name in attributes if name not in sizes]
     if unknown:
         raise InvalidInput(f"there is no attribute {unknown[0]!r}; there are {', '.join(map(repr, sizes))}.")

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy import optimize, sparse
 
 from .. import _require
 from .._errors import InvalidInput
+from .._require import FINITE, NON_NEGATIVE, POSITIVE, at_least
 from . import _check
 from ._check import Floats, Ints
 from .least_squares import RELATIVE_TOLERANCE, least_squares
@@ -35,8 +36,8 @@ def isotonic(
     variances: Any = 1.0,
     *,
     increasing: bool = True,
-    lower: float | None = None,
-    upper: float | None = None,
+    lower: Annotated[float, FINITE] | None = None,
+    upper: Annotated[float, FINITE] | None = None,
 ) -> Floats:
     """Return the nearest non-decreasing values (non-increasing if `increasing` is false) between `lower` and
     `upper`, in units of the noise.
@@ -53,9 +54,6 @@ def isotonic(
     """
     y = _check.numbers("values", values)
     v = _check.variances(variances, y.shape, zero=False)
-    for name, bound in (("lower", lower), ("upper", upper)):
-        if bound is not None:
-            _require.finite(**{name: bound})
     if lower is not None and upper is not None and lower > upper:
         raise InvalidInput(f"lower must not be above upper, got {lower!r} and {upper!r}.")
     if not len(y):
@@ -85,8 +83,7 @@ def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, tot
     """
     y = _check.numbers("values", values, dimensions=None if constraints is None else 1)
     v = _check.variances(variances, y.shape)
-    if (y[v == 0] < 0).any():
-        raise InvalidInput("a value known exactly is negative.")
+    _check.refuse_where("values", y, (v == 0) & (y < 0), "zero or above where it is known exactly")
     if constraints is None:
         return np.maximum(y, 0.0)
     C = _check.matrix("constraints", constraints, columns=len(y))
@@ -99,7 +96,8 @@ def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, tot
     return _dual_newton(y, v, C, d)
 
 
-def with_total(values: Any, total: float, variances: Any = 1.0) -> Floats:
+@_require.check_options
+def with_total(values: Any, total: Annotated[float, NON_NEGATIVE], variances: Any = 1.0) -> Floats:
     """Return the nearest values that are zero or above and add up to `total`: O(n log n).
 
     Guarantee: the projection of the values y on the simplex {x >= 0, sum of x = total}, for the norm weighted
@@ -112,7 +110,6 @@ def with_total(values: Any, total: float, variances: Any = 1.0) -> Floats:
     """
     y = _check.numbers("values", values)
     v = _check.variances(variances, y.shape)
-    _require.non_negative(total=total)
     if not len(y):
         raise InvalidInput(f"values must not be empty: nothing can add up to {total!r}.")
     return _onto_totals(y, v, np.zeros(1, np.int64), np.array([float(total)]))
@@ -295,12 +292,13 @@ class Raked:
     gap: float
 
 
+@_require.check_options
 def rake(
     table: Any,
     margins: Sequence[tuple[int | Sequence[int], Any]],
     *,
-    tolerance: float = 1e-10,
-    rounds: int = 1_000,
+    tolerance: Annotated[float, POSITIVE] = 1e-10,
+    rounds: Annotated[int, at_least(1)] = 1_000,
 ) -> Raked:
     """Return the non-negative table with the given sums that is nearest to `table` in relative entropy.
 
@@ -318,13 +316,9 @@ def rake(
     [[43.26, 36.74], [26.74, 43.26]]
     """
     x = _check.numbers("table", table, dimensions=None)
-    if (x < 0).any():
-        raise InvalidInput("table must not be negative: raking keeps signs. Apply non_negative first.")
-    _require.positive(tolerance=tolerance)
-    _require.integer(rounds=rounds, at_least=1)
+    _check.refuse_where("table", x, x < 0, "zero or above: raking keeps signs, so apply non_negative first")
     targets = [_target(x, axes, sums) for axes, sums in margins]
-    if not targets:
-        raise InvalidInput("margins must not be empty.")
+    _require.non_empty(margins=targets)
     _require_agreement(targets)
     total = max(float(targets[0][1].sum()), np.finfo(float).tiny)
     for count in range(1, rounds + 1):
@@ -353,13 +347,9 @@ def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
     if not are_integers or len(set(kept)) < len(kept) or any(not 0 <= a < x.ndim for a in kept):
         raise InvalidInput(f"axes must be different whole numbers from 0 to {x.ndim - 1}, got {axes!r}.")
     wanted = _check.numbers("margins", sums, dimensions=None)
-    if wanted.shape != tuple(x.shape[a] for a in kept):
-        raise InvalidInput(
-            f"the margin of axes {kept!r} must have shape {tuple(x.shape[a] for a in kept)}, got "
-            f"{wanted.shape}."
-        )
-    if (wanted < 0).any():
-        raise InvalidInput(f"the margin of axes {kept!r} must not be negative.")
+    name = f"the margin of axes {kept!r}"
+    _check.shaped(name, wanted, tuple(x.shape[a] for a in kept))
+    _check.refuse_where(name, wanted, wanted < 0, "zero or above")
     # the caller may name the axes in any order; here they get the order of the table's axes
     turned = np.transpose(wanted, np.argsort(kept)) if kept else wanted
     others = tuple(a for a in range(x.ndim) if a not in kept)

@@ -50,7 +50,6 @@ from .randomized_response import (
 )
 from .sample_aggregate import (
     PartMean,
-    PartMode,
     SampleAndAggregate,
     SubsampleAggregateStable,
     enough_subsamples,
@@ -110,7 +109,6 @@ __all__ = [
     "Noise",
     "Parallel",
     "PartMean",
-    "PartMode",
     "PermuteAndFlip",
     "PostProcessed",
     "ProposeTestRelease",

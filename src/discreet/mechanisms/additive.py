@@ -53,14 +53,15 @@ import numpy as np
 
 from .. import _require, _round, sampling
 from .._errors import InvalidInput, WrongRelation
-from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, Public, as_neighbors, require_relation
+from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, Public, require_relation
 from .._registry import described
-from .._require import EXACT, POSITIVE, Real
+from .._require import EXACT, POSITIVE, PRICE, PROBABILITY, Real, at_least
 from ..accounting import DiscreteLaplace, Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, noise, noise_scales
-from .arrow_columns import as_step, integers, require_public
+from .arrow_columns import as_step, integers
+from .limits import PUBLIC, STATISTIC, instance_of
 from .noise import IntegerGaussian, IntegerLaplace, Noise, sqrt_down, sqrt_up
 from .protocols import (
     Integers,
@@ -69,7 +70,6 @@ from .protocols import (
     Sensitivity,
     Statistic,
     check_source,
-    is_statistic,
     release,
 )
 from .statistics import Count, Histogram, Sum, contributions, length_of, step_of
@@ -149,54 +149,34 @@ class GridLaplace(_GridNoise):
                it is a sum of many rows, `Sum(column, step)` avoids the question: it rounds before it adds.
     """
 
-    step: Fraction
-    scale: Fraction
-    sensitivity: Fraction
-    entries: int = 1
-    linf: Fraction | None = None
+    step: Annotated[Fraction, EXACT, POSITIVE]
+    scale: Annotated[Fraction, EXACT, POSITIVE]
+    sensitivity: Annotated[Fraction, EXACT, POSITIVE]
+    entries: Annotated[int, at_least(1)] = 1
+    linf: Annotated[Fraction, EXACT, POSITIVE] | None = None
     neighbors: Neighbors = ADD_REMOVE
 
-    def __post_init__(self) -> None:
-        _check_fields(self, "scale")
-
     @classmethod
-    def for_epsilon(
-        cls,
-        epsilon: Real,
-        *,
-        step: Real,
-        sensitivity: Real,
-        entries: int = 1,
-        linf: Real | None = None,
-        neighbors: Neighbors = ADD_REMOVE,
-    ) -> GridLaplace:
-        """Return noise that is exactly epsilon-DP."""
-        draft = cls(
-            step=as_step(step),
-            scale=Fraction(1),
-            sensitivity=_require.exact(sensitivity, "sensitivity"),
-            entries=entries,
-            linf=None if linf is None else _require.exact(linf, "linf"),
-            neighbors=neighbors,
-        )
+    def for_epsilon(cls, epsilon: Real, **grid: Any) -> GridLaplace:
+        """Return noise that is exactly epsilon-DP; `grid` are the fields other than `scale`."""
+        draft = cls(scale=Fraction(1), **grid)
         return replace(
             draft, scale=draft.step * noise_scales.discrete_laplace(epsilon, draft.on_integers.sensitivity)
         )
 
     @classmethod
-    def for_rho(cls, rho: Real, *, step: Real, sensitivity: Real, **more: Any) -> GridLaplace:
+    @_require.check_options
+    def for_rho(cls, rho: Annotated[Real, POSITIVE], **grid: Any) -> GridLaplace:
         """Return noise that is rho-zCDP through epsilon² / 2 <= rho (Bun & Steinke 2016, Prop. 1.4)."""
-        _require.positive(rho=rho)
-        epsilon = sqrt_down(2 * _require.exact(rho, "rho"))
-        return cls.for_epsilon(epsilon, step=step, sensitivity=sensitivity, **more)
+        return cls.for_epsilon(sqrt_down(2 * _require.exact(rho, "rho")), **grid)
 
     @classmethod
+    @_require.check_options
     def for_privacy(
-        cls, *, epsilon: Real, delta: float = 0.0, step: Real, sensitivity: Real, **more: Any
+        cls, *, epsilon: Real, delta: Annotated[float, PROBABILITY] = 0.0, **grid: Any
     ) -> GridLaplace:
         """Return noise that is (epsilon, delta)-DP; Laplace noise needs no delta and uses none."""
-        _require.probability(delta=delta)
-        return cls.for_epsilon(epsilon, step=step, sensitivity=sensitivity, **more)
+        return cls.for_epsilon(epsilon, **grid)
 
     @property
     def on_integers(self) -> IntegerLaplace:
@@ -224,65 +204,29 @@ class GridGaussian(_GridNoise):
     Assumes:   as `GridLaplace`.
     """
 
-    step: Fraction
-    variance: Fraction
-    sensitivity: Fraction
-    entries: int = 1
-    linf: Fraction | None = None
+    step: Annotated[Fraction, EXACT, POSITIVE]
+    variance: Annotated[Fraction, EXACT, POSITIVE]
+    sensitivity: Annotated[Fraction, EXACT, POSITIVE]
+    entries: Annotated[int, at_least(1)] = 1
+    linf: Annotated[Fraction, EXACT, POSITIVE] | None = None
     neighbors: Neighbors = ADD_REMOVE
 
-    def __post_init__(self) -> None:
-        _check_fields(self, "variance")
-
     @classmethod
-    def for_rho(
-        cls,
-        rho: Real,
-        *,
-        step: Real,
-        sensitivity: Real,
-        entries: int = 1,
-        linf: Real | None = None,
-        neighbors: Neighbors = ADD_REMOVE,
-    ) -> GridGaussian:
-        """Return noise that is exactly rho-zCDP."""
-        draft = cls._draft(step, sensitivity, entries, linf, neighbors)
+    def for_rho(cls, rho: Real, **grid: Any) -> GridGaussian:
+        """Return noise that is exactly rho-zCDP; `grid` are the fields other than `variance`."""
+        draft = cls(variance=Fraction(1), **grid)
         return draft._with_noise(
             IntegerGaussian.for_rho(rho, sensitivity=draft.grid_sensitivity, neighbors=draft.neighbors)
         )
 
     @classmethod
-    def for_privacy(
-        cls,
-        *,
-        epsilon: Real,
-        delta: float,
-        step: Real,
-        sensitivity: Real,
-        entries: int = 1,
-        linf: Real | None = None,
-        neighbors: Neighbors = ADD_REMOVE,
-    ) -> GridGaussian:
+    def for_privacy(cls, *, epsilon: Real, delta: float, **grid: Any) -> GridGaussian:
         """Return noise that is (epsilon, delta)-DP with the least variance that `noise_scales` can prove."""
-        draft = cls._draft(step, sensitivity, entries, linf, neighbors)
+        draft = cls(variance=Fraction(1), **grid)
         noise = IntegerGaussian.for_privacy(
             epsilon=epsilon, delta=delta, sensitivity=draft.grid_sensitivity, neighbors=draft.neighbors
         )
         return draft._with_noise(noise)
-
-    @classmethod
-    def _draft(
-        cls, step: Real, sensitivity: Real, entries: int, linf: Real | None, neighbors: Neighbors
-    ) -> GridGaussian:
-        """Return the noise with variance 1, from which its sensitivity on the grid is read."""
-        return cls(
-            step=as_step(step),
-            variance=Fraction(1),
-            sensitivity=_require.exact(sensitivity, "sensitivity"),
-            entries=entries,
-            linf=None if linf is None else _require.exact(linf, "linf"),
-            neighbors=neighbors,
-        )
 
     def _with_noise(self, noise: IntegerGaussian) -> GridGaussian:
         """Return the same noise with the variance of `noise`, which is in steps."""
@@ -321,17 +265,6 @@ def grid_l2(l2: Fraction, entries: int, linf: Fraction | None = None) -> Sensiti
     return Sensitivity(linf=widest, l0=entries, l2_squared=math.floor(l2_squared))
 
 
-def _check_fields(noise: Any, *names: str) -> None:
-    """Check the fields; store the step, the fields in `names`, the sensitivity and `linf` as exact rationals
-    above zero."""
-    object.__setattr__(noise, "step", as_step(noise.step))
-    for name in (*names, "sensitivity", *(() if noise.linf is None else ("linf",))):
-        object.__setattr__(noise, name, _require.exact(getattr(noise, name), name))
-        _require.positive(**{name: getattr(noise, name)})
-    _require.integer(entries=noise.entries, at_least=1)
-    object.__setattr__(noise, "neighbors", as_neighbors(noise.neighbors))
-
-
 def _with_rounding(step: Fraction, steps: int) -> float:
     """Return the error of so many `steps` in the values' own unit, plus half a step for rounding to the grid;
     rounded up."""
@@ -366,17 +299,11 @@ class AddNoise(Mechanism):
     Assumes:   the statistic's sensitivity is right (for `Trusted`: the steward's word).
     """
 
-    public: Public
-    statistic: Statistic
-    noise: Noise
+    public: Annotated[Public, PUBLIC]
+    statistic: Annotated[Statistic, STATISTIC]
+    noise: Annotated[Noise, instance_of(Noise, "noise on integers, such as IntegerLaplace")]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.noise, Noise):
-            raise _require.fail(
-                "noise", type(self.noise).__name__, "noise on integers, such as IntegerLaplace"
-            )
-        _check_statistic(self.statistic)
-        require_public(self.public)
         if self.noise.neighbors != self.public.neighbors:
             raise WrongRelation(
                 f"the noise is priced for {self.noise.neighbors}, the table is protected under "
@@ -417,36 +344,30 @@ class AddNoise(Mechanism):
         return release(plain(noisy), event=self.event, entropy=entropy, error=error)
 
 
-def _check_statistic(statistic: Any) -> None:
-    """Refuse an object that is not a statistic, before its sensitivity is computed."""
-    if not is_statistic(statistic):
-        raise _require.fail("statistic", type(statistic).__name__, "a statistic, such as Count()")
-
-
 def plain(values: Any) -> Any:
     """Return a single number as a Python number, a vector as an array."""
     return np.asarray(values).item() if np.ndim(values) == 0 else values
 
 
-def laplace(public: Public, statistic: Statistic, *, epsilon: Real) -> AddNoise:
+@_require.check_options
+def laplace(public: Public, statistic: Annotated[Statistic, STATISTIC], *, epsilon: Real) -> AddNoise:
     """Return the statistic with discrete Laplace noise, exactly epsilon-DP under the relation of `public`."""
-    _check_statistic(statistic)
     noise = IntegerLaplace.for_epsilon(
         epsilon, sensitivity=statistic.sensitivity(public), neighbors=public.neighbors
     )
     return AddNoise(public=public, statistic=statistic, noise=noise)
 
 
+@_require.check_options
 def gaussian(
     public: Public,
-    statistic: Statistic,
+    statistic: Annotated[Statistic, STATISTIC],
     *,
     rho: Real | None = None,
     epsilon: Real | None = None,
     delta: float | None = None,
 ) -> AddNoise:
     """Return the statistic with discrete Gaussian noise: rho-zCDP, or (epsilon, delta)-DP."""
-    _check_statistic(statistic)
     sensitivity = statistic.sensitivity(public)
     if rho is not None and epsilon is None and delta is None:
         noise = IntegerGaussian.for_rho(rho, sensitivity=sensitivity, neighbors=public.neighbors)
@@ -495,20 +416,16 @@ class InputPerturbation(Mechanism):
                and the sum over an empty table would be exact.
     """
 
-    public: Public
+    public: Annotated[Public, PUBLIC]
     column: str
     # the scale of the noise on each row, in steps
-    scale: Annotated[Fraction, EXACT, POSITIVE]
-    step: Fraction = Fraction(1)
+    scale: Annotated[Fraction, EXACT, PRICE]
+    step: Annotated[Fraction, EXACT, POSITIVE] = Fraction(1)
     release_as: Literal["sum", "mean"] = "sum"
 
     def __post_init__(self) -> None:
-        arrow_columns.require_public(self.public)
         require_relation(self.public.neighbors, REPLACE, ZERO_OUT, what="input perturbation")
         self.public.declared_size("input perturbation")
-        object.__setattr__(self, "step", arrow_columns.as_step(self.step))
-        if not Fraction(1, 10**100) <= self.scale <= 10**100:
-            raise _require.fail("scale", self.scale, "between 1e-100 and 1e100")
         self.range_of_a_row  # noqa: B018 - refuses undeclared bounds
 
     @classmethod
@@ -524,9 +441,7 @@ class InputPerturbation(Mechanism):
         """Return the mechanism for which every row's own value is epsilon-DP."""
         sensitivity = Sum(column, step).sensitivity(public).linf
         scale = noise_scales.discrete_laplace(epsilon, sensitivity)
-        return cls(
-            public=public, column=column, scale=scale, step=arrow_columns.as_step(step), release_as=release_as
-        )
+        return cls(public=public, column=column, scale=scale, step=as_step(step), release_as=release_as)
 
     @property
     def range_of_a_row(self) -> int:

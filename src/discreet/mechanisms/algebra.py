@@ -28,16 +28,17 @@ import pyarrow as pa
 
 from .. import _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
-from .._public import ADD_REMOVE, REPLACE, Public
+from .._public import ADD_REMOVE, REPLACE, Boolean, Bounds, Dates, Public
 from .._registry import described
-from .._require import NON_EMPTY, Real, at_least
+from .._require import FINITE, LISTED, NON_EMPTY, POSITIVE, Real, at_least
 from ..accounting import Event, Group, PureDP, basic, compose
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .arrow_columns import as_step, nearest
+from .limits import MECHANISM, such_that
 from .protocols import Mechanism, Release, check_source, error_of, release
-from .statistics import require_rows
+from .statistics import ROWS
 
 
 class PostFunction:
@@ -91,13 +92,10 @@ class Clamp(PostFunction):
     Proof: projection on an interval leaves its points alone and brings no two points further apart.
     """
 
-    lower: Real | None = None
-    upper: Real | None = None
+    lower: Annotated[Real, FINITE] | None = None
+    upper: Annotated[Real, FINITE] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("lower", "upper"):
-            if getattr(self, name) is not None:
-                _require.finite(**{name: getattr(self, name)})
         if self.lower is None and self.upper is None:
             raise InvalidInput("clamping needs lower, upper, or both.")
         if self.lower is not None and self.upper is not None:
@@ -135,20 +133,29 @@ class Fold(PostFunction):
         return int(folded) if folded.denominator == 1 else folded
 
 
-@described("mechanisms.Round")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round(PostFunction):
-    """Rounds to the nearest multiple of `step`, halves up: adds at most half a step of error."""
+class _ToMultiples(PostFunction):
+    """Moves numbers to multiples of `step`; a subclass says to which."""
 
-    step: Real = 1
-
-    def __post_init__(self) -> None:
-        as_step(self.step)
+    step: Annotated[Real, POSITIVE] = 1
 
     def one(self, value: Any) -> Any:
         if not _is_finite(value):
             return value
-        return _multiple(nearest(Fraction(value) / as_step(self.step)), self.step)
+        return _multiple(self.whole(Fraction(value) / as_step(self.step)), self.step)
+
+    def whole(self, steps: Fraction) -> int:
+        """Return the whole number of steps in place of `steps`."""
+        raise NotImplementedError
+
+
+@described("mechanisms.Round")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round(_ToMultiples):
+    """Rounds to the nearest multiple of `step`, halves up: adds at most half a step of error."""
+
+    def whole(self, steps: Fraction) -> int:
+        return nearest(steps)
 
     @property
     def added_error(self) -> Fraction:
@@ -157,22 +164,20 @@ class Round(PostFunction):
 
 @described("mechanisms.Truncate")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truncate(PostFunction):
+class Truncate(_ToMultiples):
     """Truncates to the next multiple of `step` towards zero: adds less than a step of error."""
 
-    step: Real = 1
-
-    def __post_init__(self) -> None:
-        as_step(self.step)
-
-    def one(self, value: Any) -> Any:
-        if not _is_finite(value):
-            return value
-        return _multiple(int(Fraction(value) / as_step(self.step)), self.step)
+    def whole(self, steps: Fraction) -> int:
+        return int(steps)
 
     @property
     def added_error(self) -> Fraction:
         return as_step(self.step)
+
+
+def _is_function(value: Any) -> bool:
+    """Return whether a value is a function of released values: a mechanism, say, is callable, too."""
+    return isinstance(value, PostFunction) or (callable(value) and not is_dataclass(value))
 
 
 @described("mechanisms.PostProcessed")
@@ -187,15 +192,10 @@ class PostProcessed(Mechanism):
                no JSON description. Bounds and steps of the functions here are public, not read off the data.
     """
 
-    mechanism: Mechanism
-    function: PostFunction | Callable[[Any], Any]
-
-    def __post_init__(self) -> None:
-        require_mechanism(self.mechanism)
-        # a mechanism, say, is callable, too
-        other_dataclass = is_dataclass(self.function) and not isinstance(self.function, PostFunction)
-        if other_dataclass or not callable(self.function):
-            raise _require.fail("function", self.function, "a function of the released value")
+    mechanism: Annotated[Mechanism, MECHANISM]
+    function: Annotated[
+        PostFunction | Callable[[Any], Any], such_that(_is_function, "a function of the released value")
+    ]
 
     @property
     def public(self) -> Public:
@@ -243,14 +243,6 @@ class PostProcessed(Mechanism):
         )
 
 
-def require_mechanism(candidate: Any, name: str = "mechanism") -> None:
-    """Refuse an object that is not a mechanism, before anything is read."""
-    if not isinstance(candidate, Mechanism):
-        raise _require.fail(
-            name, type(candidate).__name__, "a mechanism: something with public, event and a call"
-        )
-
-
 def _is_finite(value: Any) -> bool:
     """Return whether a released number is finite; the functions return any other unchanged, as it was paid
     for."""
@@ -274,11 +266,9 @@ class Sequential(Mechanism):
                2014, Theorem 3.16 for the basic one). Prices are fixed in advance, so no filter is needed.
     """
 
-    mechanisms: Annotated[tuple[Mechanism, ...], NON_EMPTY]
+    mechanisms: Annotated[tuple[Annotated[Mechanism, MECHANISM], ...], NON_EMPTY]
 
     def __post_init__(self) -> None:
-        for mechanism in self.mechanisms:
-            require_mechanism(mechanism, "each of mechanisms")
         if any(mechanism.public != self.mechanisms[0].public for mechanism in self.mechanisms):
             raise PublicMismatch(
                 "the mechanisms were priced for different public facts, so their prices do not add up. Build "
@@ -323,11 +313,8 @@ class GroupPrivate(Mechanism):
                Prop. 5.3 (zCDP).
     """
 
-    mechanism: Mechanism
+    mechanism: Annotated[Mechanism, MECHANISM]
     size: Annotated[int, at_least(1)]
-
-    def __post_init__(self) -> None:
-        require_mechanism(self.mechanism)
 
     @property
     def public(self) -> Public:
@@ -379,26 +366,21 @@ class Parallel(Mechanism):
                the two compose; within one category only one part changes.
     """
 
-    public: Public
+    public: Annotated[Public, ROWS]
     column: str
-    parts: tuple[tuple[str | int, Mechanism], ...]
+    parts: Annotated[tuple[Annotated[tuple[str | int, Mechanism], LISTED], ...], NON_EMPTY]
 
     def __post_init__(self) -> None:
-        arrow_columns.require_public(self.public)
-        pairs = tuple(_require.listed(a_part=part) for part in _require.listed(parts=self.parts))
-        if any(len(pair) != 2 for pair in pairs):
+        if any(len(pair) != 2 for pair in self.parts):
             raise _require.fail("parts", self.parts, "pairs of a category and a mechanism")
-        object.__setattr__(self, "parts", pairs)
-        _require.non_empty(parts=pairs)
-        require_rows(self.public)
-        for category, mechanism in pairs:
-            require_mechanism(mechanism, f"the mechanism of {category!r}")
+        for category, mechanism in self.parts:
+            MECHANISM(f"the mechanism of {category!r}", mechanism)
             if mechanism.public != part_public(self.public, self.column, category):
                 raise PublicMismatch(
                     f"the mechanism of category {category!r} was not priced for that part. Build it with "
                     f"part_public(public, {self.column!r}, {category!r})."
                 )
-        if len({category for category, _ in pairs}) < len(pairs):
+        if len({category for category, _ in self.parts}) < len(self.parts):
             raise InvalidInput("a category has two mechanisms, so parts would not be disjoint.")
         self.event  # noqa: B018 - refuses a price that no theorem gives, before data is read
 
@@ -447,7 +429,8 @@ def part_public(public: Public, column: str, category: str | int) -> Public:
 
 
 def _nullable(fact: Any) -> Any:
-    return replace(fact, nullable=True) if getattr(fact, "nullable", True) is False else fact
+    may_be_missing = not isinstance(fact, Bounds | Boolean | Dates) or fact.nullable
+    return fact if may_be_missing else replace(fact, nullable=True)
 
 
 class SourcePart:

@@ -40,10 +40,9 @@ too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -262,23 +261,6 @@ def as_step(step: Any) -> Fraction:
     exact = _require.exact(step, "step")
     _require.positive(step=exact)
     return exact
-
-
-def check_edges(edges: Sequence[Any], at_least: int) -> tuple[int | float | Fraction, ...]:
-    """Return edges as a tuple; refuse fewer than `at_least`, or edges that as floats are not finite and
-    strictly increasing."""
-    edges = _require.listed(edges=edges)
-    _require.finite(**{f"edge {i}": edge for i, edge in enumerate(edges)})
-    as_floats = [_require.float_or_inf(edge) for edge in edges]
-    if (
-        len(edges) < at_least
-        or not np.isfinite(as_floats).all()
-        or any(not a < b for a, b in pairwise(as_floats))
-    ):
-        raise _require.fail(
-            "edges", edges, f"at least {at_least} numbers in increasing order that floats can tell apart"
-        )
-    return edges
 
 
 # Up to this many starts of windows are compared with all ends at once, without splitting. Not tuned: the

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from .. import _require
 from .._public import REPLACE, Bounds, Public
 from .._registry import described
-from .._require import OPEN_PROBABILITY, Real
+from .._require import OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most
 from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .noise import IntegerLaplace
 from .protocols import Mechanism, Release, check_source, release, require_numbers
-from .statistics import require_rows
+from .statistics import ROWS
 
 # The most doublings of `smallest`: floats have about as many powers of two on either side of 1.
 _MAX_LEVELS = 1000
@@ -43,15 +43,20 @@ class HistogramBounds(Mechanism):
     """
 
     error_in_scores: ClassVar[bool] = True
-    public: Public
+    public: Annotated[Public, ROWS]
     column: str
-    epsilon: Real
-    smallest: Real
-    levels: int
+    epsilon: Annotated[Real, POSITIVE]
+    smallest: Annotated[Real, POSITIVE]
+    levels: Annotated[int, at_least(0), at_most(_MAX_LEVELS)]
     confidence: Annotated[float, OPEN_PROBABILITY] = 0.99
 
     def __post_init__(self) -> None:
-        _check(self)
+        if not 1e-300 < _require.float_or_inf(self.smallest) * 2.0**self.levels < 1e300:
+            raise _require.fail(
+                "smallest, levels",
+                (self.smallest, self.levels),
+                "such that smallest * 2**levels is between 1e-300 and 1e300",
+            )
         # Refuses what the noise refuses.
         self._noise()
 
@@ -113,22 +118,6 @@ def present_values(source: Source, column: str, edges: NDArray[np.float64]) -> A
             arrow_columns.numbers(array, column).astype(np.float64),
         )
         yield np.clip(values[is_present], edges[0], edges[-1])
-
-
-def _check(mechanism: Any) -> None:
-    """Refuse a price, a unit of privacy or a grid of edges that the mechanism cannot have."""
-    require_rows(mechanism.public)
-    _require.positive(epsilon=mechanism.epsilon, smallest=mechanism.smallest)
-    _require.integer(levels=mechanism.levels, at_least=0)
-    if (
-        mechanism.levels > _MAX_LEVELS
-        or not 1e-300 < _require.float_or_inf(mechanism.smallest) * 2.0**mechanism.levels < 1e300
-    ):
-        raise _require.fail(
-            "smallest, levels",
-            (mechanism.smallest, mechanism.levels),
-            f"such that levels is at most {_MAX_LEVELS} and smallest * 2**levels between 1e-300 and 1e300",
-        )
 
 
 __all__ = ["HistogramBounds"]

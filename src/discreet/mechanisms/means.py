@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -22,17 +23,17 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Bounds, Public
 from .._registry import described
-from .._require import POSITIVE, Real, at_least
+from .._require import EXACT, POSITIVE, Limit, Real, at_least, at_most
 from ..accounting import Event, compose
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .algebra import split
-from .arrow_columns import as_step
 from .bounds import HistogramBounds
+from .limits import COLUMN, instance_of
 from .noise import IntegerLaplace
 from .protocols import Mechanism, Release, check_source, release
-from .statistics import require_rows, row_contribution
+from .statistics import ROWS, row_contribution
 
 # the largest float
 _LARGEST = Fraction(sys.float_info.max)
@@ -170,9 +171,66 @@ def _cells(values: Any, scale: Scale) -> Any:
     return np.clip(np.floor(steps + 0.5), 0, scale.cells).astype(np.int64)
 
 
+def _shares(entries: int) -> Limit:
+    """Return the limit of the shares of epsilon: a positive integer for each of `entries` numbers."""
+    return Limit(partial(_checked_shares, entries))
+
+
+def _checked_shares(entries: int, *, shares: Sequence[int]) -> tuple[int, ...]:
+    values = _require.listed(shares=shares)
+    if len(values) != entries:
+        raise _require.fail("shares", shares, f"{entries} positive integers")
+    for i, share in enumerate(values):
+        _require.integer(**{f"shares[{i}]": share}, at_least=1)
+    return tuple(int(share) for share in values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FromSums(Mechanism):
+    """Releases a number that follows from noisy sums over a bounded column; a subclass says which, and how
+    `epsilon` is split."""
+
+    public: Annotated[Public, ROWS]
+    column: str
+    epsilon: Annotated[Real, POSITIVE]
+    step: Annotated[Real, EXACT, POSITIVE]
+    shares: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        self._scale()
+
+    def _spans(self) -> Spans:
+        """Return the function that turns the noisy sums into the answer and its interval."""
+        raise NotImplementedError
+
+    def _scale(self) -> Scale:
+        bounds = self.public.bounds(self.column)
+        lower, upper = _require.exact(bounds.lower, "lower"), _require.exact(bounds.upper, "upper")
+        cells = arrow_columns.nearest((upper - lower) / self.step)
+        if not 1 <= cells <= _MAX_CELLS:
+            raise InvalidInput(
+                f"the range is {cells} steps wide; this needs 1 to 2**30. Choose another step."
+            )
+        return Scale(lower, Fraction(self.step), cells)
+
+    def _noises(self) -> tuple[IntegerLaplace | None, ...]:
+        nullable = self.public.bounds(self.column).nullable
+        return noises_for(self.public, nullable, self._scale(), self.epsilon, self.shares)
+
+    @property
+    def event(self) -> Event:
+        return compose([noise.event for noise in self._noises() if noise is not None])
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        scale, nullable = self._scale(), self.public.bounds(self.column).nullable
+        noisy = measure(source, self.column, nullable, scale, self._noises(), entropy)
+        return _answer(noisy, self._spans(), scale, event=self.event, entropy=entropy)
+
+
 @described("mechanisms.Mean")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean(Mechanism):
+class Mean(_FromSums):
     """Releases the mean of a bounded column, of values clipped and rounded to `step`.
 
     `shares` splits epsilon between count and sum; the default was not tuned. Where the count is public, the
@@ -186,26 +244,15 @@ class Mean(Mechanism):
                lie in their own intervals (`Noisy.span`), cut to the bounds.
     """
 
-    public: Public
-    column: str
-    epsilon: Real
-    step: Real
-    shares: tuple[int, int] = (1, 3)
+    shares: Annotated[tuple[int, ...], _shares(2)] = (1, 3)
 
-    def __post_init__(self) -> None:
-        _settle(self, 2)
-
-    @property
-    def event(self) -> Event:
-        return _event(self)
-
-    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        return _run(self, mean_span, source, entropy)
+    def _spans(self) -> Spans:
+        return mean_span
 
 
 @described("mechanisms.Variance")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variance(Mechanism):
+class Variance(_FromSums):
     """Releases the variance (mean squared distance from the mean) of a bounded column.
 
     `shares` splits epsilon between count, sum and squares; the default was not tuned. Where the count is
@@ -217,30 +264,10 @@ class Variance(Mechanism):
                each in its interval; no variance exceeds a quarter of the squared width of the range.
     """
 
-    public: Public
-    column: str
-    epsilon: Real
-    step: Real
-    shares: tuple[int, int, int] = (1, 2, 2)
+    shares: Annotated[tuple[int, ...], _shares(3)] = (1, 2, 2)
 
-    def __post_init__(self) -> None:
-        _settle(self, 3)
-
-    @property
-    def event(self) -> Event:
-        return _event(self)
-
-    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        return _run(self, variance_span, source, entropy)
-
-
-def _run(mechanism: Mean | Variance, spans: Spans, source: Source, entropy: Entropy) -> Release:
-    """Measure on the mechanism's own grid; `spans` (`mean_span` or `variance_span`) turns the noisy sums into
-    the answer and its interval."""
-    check_source(mechanism.public, source)
-    scale, bounds = _scale(mechanism), mechanism.public.bounds(mechanism.column)
-    noisy = measure(source, mechanism.column, bounds.nullable, scale, _noises(mechanism), entropy)
-    return _answer(noisy, spans, scale, event=mechanism.event, entropy=entropy)
+    def _spans(self) -> Spans:
+        return variance_span
 
 
 @described("mechanisms.MeanWithFoundBounds")
@@ -258,23 +285,16 @@ class MeanWithFoundBounds(Mechanism):
                `cells` only.
     """
 
-    public: Public
-    column: str
-    finder: HistogramBounds
+    public: Annotated[Public, ROWS]
+    column: Annotated[str, COLUMN]
+    finder: Annotated[HistogramBounds, instance_of(HistogramBounds, "HistogramBounds(...)")]
     epsilon: Annotated[Real, POSITIVE]
-    cells: Annotated[int, at_least(1)] = 1 << 16
-    shares: tuple[int, int] = (1, 3)
+    cells: Annotated[int, at_least(1), at_most(_MAX_CELLS)] = 1 << 16
+    shares: Annotated[tuple[int, ...], _shares(2)] = (1, 3)
 
     def __post_init__(self) -> None:
-        require_rows(self.public)
-        if not isinstance(self.column, str):
-            raise _require.fail("column", self.column, "the name of a column")
-        object.__setattr__(self, "shares", _checked_shares(self.shares, 2))
-        if not isinstance(self.finder, HistogramBounds):
-            raise _require.fail("finder", self.finder, "HistogramBounds(...)")
         if (self.finder.public, self.finder.column) != (self.public, self.column):
             raise InvalidInput("the finder is for another column or other public facts.")
-        _checked_cells(self.cells)
 
     def _noises(self) -> tuple[IntegerLaplace | None, ...]:
         # Noise depends on `cells` only. Missing values are left out (`nullable` is True), as there
@@ -372,51 +392,6 @@ def _answer(noisy: Noisy, spans: Spans, scale: Scale, *, event: Event, entropy: 
         return _round.up(max(Fraction(value) - low, high - Fraction(value)))
 
     return release(value, event=event, entropy=entropy, error=error)
-
-
-def _settle(mechanism: Any, entries: int) -> None:
-    """Check the options of a mechanism with so many `shares` (`entries`), and store them in exact form."""
-    require_rows(mechanism.public)
-    _require.positive(epsilon=mechanism.epsilon)
-    object.__setattr__(mechanism, "step", as_step(mechanism.step))
-    object.__setattr__(mechanism, "shares", _checked_shares(mechanism.shares, entries))
-    _scale(mechanism)
-
-
-def _checked_shares(shares: Sequence[int], entries: int) -> tuple[int, ...]:
-    """Return the shares of epsilon, one positive integer for each released number."""
-    shares = _require.listed(shares=shares)
-    if len(shares) != entries:
-        raise _require.fail("shares", shares, f"{entries} positive integers")
-    for share in shares:
-        _require.integer(shares=share, at_least=1)
-    return tuple(int(share) for share in shares)
-
-
-def _checked_cells(cells: int) -> int:
-    """Return the number of steps of the range; refuse one whose squares 64 bits could not hold."""
-    if not 1 <= cells <= _MAX_CELLS:
-        raise InvalidInput(
-            f"the range is {cells} steps wide; this needs 1 to 2**30. Choose another step (where bounds are "
-            "found, another number of cells)."
-        )
-    return cells
-
-
-def _scale(mechanism: Any) -> Scale:
-    bounds: Bounds = mechanism.public.bounds(mechanism.column)
-    lower, upper = _require.exact(bounds.lower, "lower"), _require.exact(bounds.upper, "upper")
-    cells = arrow_columns.nearest((upper - lower) / mechanism.step)
-    return Scale(lower, mechanism.step, _checked_cells(cells))
-
-
-def _noises(mechanism: Any) -> tuple[IntegerLaplace | None, ...]:
-    nullable = mechanism.public.bounds(mechanism.column).nullable
-    return noises_for(mechanism.public, nullable, _scale(mechanism), mechanism.epsilon, mechanism.shares)
-
-
-def _event(mechanism: Any) -> Event:
-    return compose([noise.event for noise in _noises(mechanism) if noise is not None])
 
 
 def _box(value: int) -> Any:

@@ -23,16 +23,15 @@ from .. import _require, _round, sampling
 from .._errors import InvalidInput
 from .._public import REPLACE, ZERO_OUT, Bounds, Public
 from .._registry import described
-from .._require import POSITIVE, Real, at_least
+from .._require import EXACT, POSITIVE, Limit, Real, at_least, at_most
 from ..accounting import Event
 from ..sampling import Entropy, weighted_softmax
 from ..tables import Source
 from . import arrow_columns
 from .algebra import split as split_confidence
-from .arrow_columns import as_step
 from .protocols import Mechanism, Release, check_source, release
 from .selection import ExponentialMechanism
-from .statistics import require_rows
+from .statistics import ROWS
 
 # The largest denominator of a quantile: costs are ranks times the denominator, and must stay in 64 bits.
 _MAX_DENOMINATOR = 10**6
@@ -47,6 +46,24 @@ class _Runs(NamedTuple):
     below: NDArray[Any]
     equal: NDArray[Any]
     above: NDArray[Any]
+
+
+def as_quantile(**named: Any) -> Fraction:
+    """Return a rational in [0, 1]; a float is read as it is written."""
+    _require.probability(**named)
+    ((name, q),) = named.items()
+    exact = Fraction(repr(float(q))) if isinstance(q, float) else _require.exact(q, name)
+    if exact.denominator > _MAX_DENOMINATOR:
+        raise _require.fail(name, q, f"a fraction with a denominator of at most {_MAX_DENOMINATOR}")
+    return exact
+
+
+def as_quantiles(*, qs: Any) -> tuple[Fraction, ...]:
+    """Return the quantiles as a tuple; refused unless they are increasing and strictly between 0 and 1."""
+    exact = tuple(as_quantile(**{f"qs[{i}]": q}) for i, q in enumerate(_require.entries(qs=qs)))
+    if not all(a < b for a, b in pairwise((Fraction(0), *exact, Fraction(1)))):
+        raise _require.fail("qs", qs, "increasing and strictly between 0 and 1")
+    return exact
 
 
 @described("mechanisms.Quantile")
@@ -73,16 +90,13 @@ class Quantile(Mechanism):
     """
 
     error_in_scores: ClassVar[bool] = True
-    public: Public
+    public: Annotated[Public, ROWS]
     column: str
-    q: Real
+    q: Annotated[Real, Limit(as_quantile)]
     epsilon: Real
-    step: Real
+    step: Annotated[Real, EXACT, POSITIVE]
 
     def __post_init__(self) -> None:
-        require_rows(self.public)
-        object.__setattr__(self, "q", as_quantile(self.q, "q"))
-        object.__setattr__(self, "step", as_step(self.step))
         grid_of(self)
         self._exponential_mechanism()
 
@@ -137,21 +151,18 @@ class MinMax(Mechanism):
     """
 
     error_in_scores: ClassVar[bool] = True
-    public: Public
+    public: Annotated[Public, ROWS]
     column: str
     epsilon: Real
-    step: Real
-    outside: int | None = None
+    step: Annotated[Real, EXACT, POSITIVE]
+    outside: Annotated[int, at_least(0)] | None = None
 
     def __post_init__(self) -> None:
-        require_rows(self.public)
-        object.__setattr__(self, "step", as_step(self.step))
         grid = grid_of(self)
         if self.outside is None:
             object.__setattr__(
                 self, "outside", max(1, self._exponential_mechanism().error(_points(grid), 0.99))
             )
-        _require.integer(outside=self.outside, at_least=0)
 
     def _exponential_mechanism(self) -> ExponentialMechanism:
         end_epsilon = _require.exact(self.epsilon, "epsilon") / 2
@@ -209,27 +220,21 @@ class ApproximateQuantiles(Mechanism):
     """
 
     error_in_scores: ClassVar[bool] = True
-    public: Public
+    public: Annotated[Public, ROWS]
     column: str
-    qs: tuple[Real, ...]
+    qs: Annotated[tuple[Real, ...], Limit(as_quantiles)]
     epsilon: Annotated[Real, POSITIVE]
-    step: Real
-    jitter_bits: Annotated[int, at_least(0)] = 16
+    step: Annotated[Real, EXACT, POSITIVE]
+    jitter_bits: Annotated[int, at_least(0), at_most(62)] = 16
 
     def __post_init__(self) -> None:
-        require_rows(self.public)
-        exact = as_quantiles(self.qs)
         # The quantiles of a part (`split`) have denominators of at most `common`, too.
-        if (common := math.lcm(*(q.denominator for q in exact))) > _MAX_DENOMINATOR:
+        if (common := math.lcm(*(q.denominator for q in self._exact()))) > _MAX_DENOMINATOR:
             raise _require.fail(
                 "qs",
                 self.qs,
                 f"fractions with a common denominator of at most {_MAX_DENOMINATOR}, not {common}",
             )
-        object.__setattr__(self, "qs", exact)
-        object.__setattr__(self, "step", as_step(self.step))
-        if self.jitter_bits > 62:
-            raise _require.fail("jitter_bits", self.jitter_bits, "at most 62")
         low, high = self._ends()
         if max(abs(low), abs(high)) >= arrow_columns.LIMIT:
             raise InvalidInput(
@@ -329,24 +334,6 @@ def split(qs: Sequence[Fraction]) -> tuple[Fraction, list[Fraction], list[Fracti
     middle = (len(qs) + 1) // 2 - 1
     p = qs[middle]
     return p, [q / p for q in qs[:middle]], [(q - p) / (1 - p) for q in qs[middle + 1 :]]
-
-
-def as_quantile(q: Any, name: str) -> Fraction:
-    """Return a rational in [0, 1]; a float is read as it is written."""
-    _require.probability(**{name: q})
-    exact = Fraction(repr(float(q))) if isinstance(q, float) else _require.exact(q, name)
-    if exact.denominator > _MAX_DENOMINATOR:
-        raise _require.fail(name, q, f"a fraction with a denominator of at most {_MAX_DENOMINATOR}")
-    return exact
-
-
-def as_quantiles(qs: Any) -> tuple[Fraction, ...]:
-    """Return the quantiles as a tuple; refused unless they are increasing and strictly between 0 and 1."""
-    exact = tuple(as_quantile(q, f"qs[{i}]") for i, q in enumerate(_require.listed(qs=qs)))
-    _require.non_empty(qs=exact)
-    if not all(a < b for a, b in pairwise((Fraction(0), *exact, Fraction(1)))):
-        raise _require.fail("qs", qs, "increasing and strictly between 0 and 1")
-    return exact
 
 
 def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:

@@ -28,14 +28,15 @@ from .. import _require, sampling
 from .._errors import INTERRUPTIONS, InvalidInput
 from .._public import REPLACE, Bounds, Public
 from .._registry import described
-from .._require import OPEN_PROBABILITY, POSITIVE, Real, among, at_least
+from .._require import EXACT, NON_EMPTY, OPEN_PROBABILITY, POSITIVE, Real, among, at_least
 from ..accounting import ApproximateDP, DiscreteLaplace, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
+from .limits import COLUMN, PUBLIC, such_that
 from .noise import draw, exp_bounds, laplace_quantile
 from .protocols import Mechanism, Release, check_source, release, require_columns
-from .stability import SmoothNoise, check_budget, noisy_median, smooth_noise
+from .stability import EPSILON, SmoothNoise, noisy_median, smooth_noise
 
 Ints = NDArray[np.int64]
 
@@ -155,17 +156,12 @@ def canonical_answer(answer: Any) -> CanonicalAnswer:
         return None, "None"
 
 
-def check_columns(columns: Any) -> tuple[str, ...]:
-    if not all(isinstance(name, str) for name in _require.listed(columns=columns)):
-        raise _require.fail("columns", columns, "a list of column names")
-    _require.non_empty(columns=columns)
-    return tuple(columns)
+Columns = Annotated[tuple[Annotated[str, COLUMN], ...], NON_EMPTY]
+CALLABLE = such_that(callable, "callable on an Arrow table, such as PartMean(column=...)")
 
 
 def check_function(function: Any, columns: tuple[str, ...]) -> None:
-    """Refuse an object that is not callable, and a `PartMean` or `PartMode` of a column not in `columns`."""
-    if not callable(function):
-        raise _require.fail("function", function, "callable on an Arrow table, such as PartMean(column=...)")
+    """Refuse a `PartMean` or `PartMode` of a column not in `columns`."""
     if isinstance(function, PartMean | PartMode) and function.column not in columns:
         raise _require.fail("function", function, f"of a column that its parts have: {', '.join(columns)}")
 
@@ -198,20 +194,17 @@ class SampleAndAggregate(Mechanism):
                hidden.
     """
 
-    public: Public
-    columns: tuple[str, ...]
-    function: Callable[[Any], Any]
+    public: Annotated[Public, PUBLIC]
+    columns: Columns
+    function: Annotated[Callable[[Any], Any], CALLABLE]
     parts: Annotated[int, at_least(1)]
     bounds: Bounds
     epsilon: Annotated[Real, POSITIVE]
     delta: float | None = None
-    step: Real = 1
+    step: Annotated[Fraction, EXACT, POSITIVE] = Fraction(1)
     aggregate: Annotated[str, among(("mean", "median"))] = "mean"
 
     def __post_init__(self) -> None:
-        arrow_columns.require_public(self.public)
-        object.__setattr__(self, "columns", check_columns(self.columns))
-        object.__setattr__(self, "step", arrow_columns.as_step(self.step))
         check_function(self.function, self.columns)
         if self.aggregate == "mean" and self.delta is not None:
             raise _require.fail(
@@ -227,7 +220,7 @@ class SampleAndAggregate(Mechanism):
 
     @property
     def _grid(self) -> arrow_columns.ColumnGrid:
-        return arrow_columns.ColumnGrid(self.bounds, arrow_columns.as_step(self.step), "of answers")
+        return arrow_columns.ColumnGrid(self.bounds, self.step, "of answers")
 
     @property
     def _noise(self) -> SmoothNoise | Fraction:
@@ -256,7 +249,7 @@ class SampleAndAggregate(Mechanism):
         For a median it is a bound for all tables, since the true error depends on the data.
         """
         _require.open_probability(confidence=confidence)
-        noise, step = self._noise, arrow_columns.as_step(self.step)
+        noise, step = self._noise, self.step
         if not isinstance(noise, Fraction):
             return float(noise.error(self._grid.high - self._grid.low, confidence) * step)
         noise_bound = laplace_quantile(noise, (1 - _require.exact(confidence, "confidence")) / 2) - 1
@@ -270,7 +263,7 @@ class SampleAndAggregate(Mechanism):
         order = sampling.permutation(len(units), entropy)
         table, part_of = table.take(pa.array(order)), part_of[order]
         answers = self._on_grid([self._answer(table, part_of == part) for part in range(self.parts)])
-        step, noise = arrow_columns.as_step(self.step), self._noise
+        step, noise = self.step, self._noise
         if isinstance(noise, Fraction):
             noisy = arrow_columns.exact_sum(answers) + draw(noise, entropy)
             value = min(max(noisy * step / self.parts, self._grid.low * step), self._grid.high * step)
@@ -341,19 +334,16 @@ class SubsampleAggregateStable(Mechanism):
                hidden.
     """
 
-    public: Public
-    columns: tuple[str, ...]
-    function: Callable[[Any], Hashable]
-    epsilon: Real
-    delta: float
+    public: Annotated[Public, PUBLIC]
+    columns: Columns
+    function: Annotated[Callable[[Any], Hashable], CALLABLE]
+    epsilon: Annotated[Real, EPSILON]
+    delta: Annotated[float, OPEN_PROBABILITY]
     rate: Annotated[Real, OPEN_PROBABILITY] | None = None
     subsamples: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
-        arrow_columns.require_public(self.public)
-        object.__setattr__(self, "columns", check_columns(self.columns))
         check_function(self.function, self.columns)
-        check_budget(self.epsilon, self.delta)
         self.reach  # noqa: B018 - computes all the rest, and refuses parameters that leave no delta
 
     def rehearse(self, source: Source) -> None:
@@ -458,7 +448,12 @@ class SubsampleAggregateStable(Mechanism):
         return release(value, event=self.event, entropy=entropy)
 
 
-def enough_subsamples(size: int, rate: Real, delta: float) -> int:
+@_require.check_options
+def enough_subsamples(
+    size: Annotated[int, at_least(1)],
+    rate: Annotated[Real, OPEN_PROBABILITY],
+    delta: Annotated[float, OPEN_PROBABILITY],
+) -> int:
     """Return a number of subsamples with which, except with probability `delta`, none of `size` units is in
     more than twice the expected number of subsamples.
 
@@ -469,6 +464,4 @@ def enough_subsamples(size: int, rate: Real, delta: float) -> int:
     >>> enough_subsamples(10_000, 0.05, 1e-6), math.ceil(math.log(10_000 / 1e-6) / 0.05**2)
     (1194, 9211)
     """
-    _require.integer(size=size, at_least=1)
-    _require.open_probability(rate=rate, delta=delta)
     return math.ceil(math.log(size / delta) / (float(rate) * 0.386294361) * (1 + 1e-12)) + 1

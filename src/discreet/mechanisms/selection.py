@@ -39,6 +39,7 @@ from ..accounting import ExponentialMechanism as BoundedRange
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
+from .limits import PUBLIC, STATISTIC, instance_of
 from .protocols import (
     Integers,
     Mechanism,
@@ -46,7 +47,6 @@ from .protocols import (
     Sensitivity,
     Statistic,
     check_source,
-    is_statistic,
     release,
 )
 from .statistics import CountsBelow, Histogram, Trusted, length_of, require_rows
@@ -239,9 +239,13 @@ class TopK(_Selector):
         each = _require.exact(self.epsilon, "epsilon") / int(self.k)
         return BoundedRange(epsilon=each, neighbors=self.neighbors).repeated(self.k)
 
+    def check_k(self, candidates: int) -> None:
+        """Refuse to choose more candidates than there are."""
+        if self.k > candidates:
+            raise _require.fail("k", self.k, f"at most the number of candidates, {candidates}")
+
     def pick(self, scores: Integers, entropy: Entropy) -> list[int]:
-        if len(scores) < self.k:
-            raise _require.fail("k", self.k, f"at most the number of candidates, {len(scores)}")
+        self.check_k(len(scores))
         rate = self.rate / int(self.k)
         if self.one_shot:
             return [int(i) for i in sampling.top_k_gumbel(scores, rate, int(self.k), entropy)]
@@ -445,33 +449,23 @@ class Select(Mechanism):
     """
 
     error_in_scores: ClassVar[bool] = True
-    public: Public
-    scores: Statistic
+    public: Annotated[Public, PUBLIC]
+    scores: Annotated[Statistic, STATISTIC]
     candidates: Annotated[tuple[Any, ...], NON_EMPTY]
-    chooser: Selector
+    chooser: Annotated[Selector, instance_of(Selector, "a selector, such as ExponentialMechanism(...)")]
 
     def __post_init__(self) -> None:
-        arrow_columns.require_public(self.public)
         try:
             distinct = len(set(self.candidates))
         except TypeError:
             raise InvalidInput("candidates must be hashable: use tuples instead of lists.") from None
         if distinct < len(self.candidates):
             raise InvalidInput("candidates must differ from each other.")
-        if not is_statistic(self.scores):
-            raise _require.fail(
-                "scores", type(self.scores).__name__, "a statistic, such as Histogram(column=...)"
-            )
-        if not isinstance(self.chooser, Selector):
-            raise _require.fail(
-                "chooser",
-                self.chooser,
-                "a selector, such as ExponentialMechanism(...)",
-            )
         require_relation(
             self.public.neighbors, self.chooser.neighbors, what=f"this {type(self.chooser).__name__}"
         )
-        self._check_k()
+        if isinstance(self.chooser, TopK):
+            self.chooser.check_k(len(self.candidates))
         self._check_length()
         needed = self.scores.sensitivity(self.public).linf
         if needed > self.chooser.sensitivity:
@@ -497,12 +491,6 @@ class Select(Mechanism):
                 f"there are {len(self.candidates)} candidates. Give one candidate for each entry of the "
                 "statistic, in its order."
             )
-
-    def _check_k(self) -> None:
-        """Refuse a selector of more candidates than there are."""
-        k, largest = getattr(self.chooser, "k", None), len(self.candidates)
-        if k is not None and k > largest:
-            raise _require.fail("k", k, f"at most {largest} for {largest} candidates")
 
     @property
     def event(self) -> Event:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -30,18 +30,21 @@ from .. import _require, sampling
 from .._errors import INTERRUPTIONS, InvalidInput
 from .._public import REPLACE, Public
 from .._registry import described
-from .._require import Real
+from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most
 from ..accounting import ApproximateDP, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
+from .limits import between, instance_of
 from .noise import draw, exp_bounds, laplace_quantile, log_above
 from .protocols import Mechanism, Release, check_source, release
-from .statistics import Histogram, require_rows
+from .statistics import ROWS, Histogram, require_rows
 
 # A smooth sensitivity below this many grid steps is raised to it, so that no scale is zero. The maximum of a
 # smooth bound and a constant is smooth. Chosen by hand: noise of this scale is nearly always zero steps.
 _FLOOR = 2.0**-10
+# What is accepted of epsilon, beyond any use on both sides; chosen by hand.
+EPSILON = between(1e-12, 1e6)
 # The natural logarithm of the largest factor by which rounding in floats may raise a computed smooth
 # sensitivity above the true one; it is taken off beta.
 _ROUNDING = 4e-12
@@ -163,19 +166,14 @@ class SmoothNoise:
         )
 
 
-def smooth_noise(epsilon: Real, delta: float | None, power: int) -> SmoothNoise:
+@_require.check_options
+def smooth_noise(
+    epsilon: Annotated[Real, between(1e-6, 1000)],
+    delta: Annotated[float, OPEN_PROBABILITY, between(0, 0.5)] | None,
+    power: Annotated[int, at_least(1), at_most(20)],
+) -> SmoothNoise:
     """Return the noise for these parameters; refuse parameters for which its integers get too long or its
     floats too inexact (the limits were chosen by hand)."""
-    _require.positive(epsilon=epsilon)
-    if not 1e-6 <= epsilon <= 1000:
-        raise _require.fail("epsilon", epsilon, "between 1e-06 and 1000")
-    _require.integer(power=power, at_least=1)
-    if power > 20:
-        raise _require.fail("power", power, "at most 20")
-    if delta is not None:
-        _require.open_probability(delta=delta)
-        if delta > 0.5:
-            raise _require.fail("delta", delta, "at most 1/2")
     return SmoothNoise(_require.exact(epsilon, "epsilon"), delta, int(power))
 
 
@@ -209,16 +207,14 @@ class SmoothSensitivityMedian(Mechanism):
     Assumes:   one row per unit.
     """
 
-    public: Public
+    public: Annotated[Public, ROWS]
     column: str
     epsilon: Real
     delta: float | None = None
-    step: Real = 1
+    step: Annotated[Fraction, EXACT, POSITIVE] = Fraction(1)
     power: int = 3
 
     def __post_init__(self) -> None:
-        require_rows(self.public)
-        object.__setattr__(self, "step", arrow_columns.as_step(self.step))
         self._grid  # noqa: B018 - checks column and bounds
         self._noise  # noqa: B018 - checks the rest
 
@@ -240,23 +236,23 @@ class SmoothSensitivityMedian(Mechanism):
         """Return a bound for all data, the worst included; usually far above the true error, about which
         nothing is released."""
         width = self._grid.high - self._grid.low
-        return in_unit(self._noise.error(width, confidence), arrow_columns.as_step(self.step))
+        return in_unit(self._noise.error(width, confidence), self.step)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         ordered = arrow_columns.read(source, self.public, self.column, self._grid)
         code = noisy_median(ordered, self._noise, entropy)
         return release(
-            in_unit(code, arrow_columns.as_step(self.step)),
+            in_unit(code, self.step),
             event=self.event,
             entropy=entropy,
             error=self.error,
         )
 
 
-def bounded_grid(public: Public, column: str, step: Real) -> arrow_columns.ColumnGrid:
+def bounded_grid(public: Public, column: str, step: Fraction) -> arrow_columns.ColumnGrid:
     """Return the grid of a declared column; refuse one whose bounds are less than a step apart."""
-    grid = arrow_columns.ColumnGrid(public.bounds(column), arrow_columns.as_step(step), column)
+    grid = arrow_columns.ColumnGrid(public.bounds(column), step, column)
     if grid.low == grid.high:
         raise _require.fail(
             "step", step, f"small enough that the bounds of column {column!r} are a step apart"
@@ -278,6 +274,9 @@ class Stable(Protocol):
     def value(self, source: Source) -> Any: ...
 
     def distance(self, source: Source, bound: int) -> int: ...
+
+
+STABLE = instance_of(Stable, "a stable function, such as StableMode(column=...) or TrustedStable(...)")
 
 
 @described("mechanisms.StableMode")
@@ -334,10 +333,7 @@ class StableMedian:
     """
 
     column: str
-    step: Real = 1
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "step", arrow_columns.as_step(self.step))
+    step: Annotated[Fraction, EXACT, POSITIVE] = Fraction(1)
 
     def check(self, public: Public, bound: int) -> None:
         require_rows(public)
@@ -416,13 +412,12 @@ class DistanceToInstability(Mechanism):
     # `error` is a number of people, not in the unit of the value.
     error_in_scores: ClassVar[bool] = True
     public: Public
-    function: Stable
-    epsilon: Real
-    delta: float
+    function: Annotated[Stable, STABLE]
+    epsilon: Annotated[Real, EPSILON]
+    delta: Annotated[float, OPEN_PROBABILITY]
 
     def __post_init__(self) -> None:
-        check_stable(self.function, self.public, 0)
-        check_budget(self.epsilon, self.delta)
+        self.function.check(self.public, 0)
 
     @property
     def reach(self) -> int:
@@ -480,17 +475,14 @@ class ProposeTestRelease(Mechanism):
     """
 
     public: Public
-    function: Stable
-    bound: int
-    epsilon: Real
-    delta: float
-    share: Real = Fraction(1, 2)
+    function: Annotated[Stable, STABLE]
+    bound: Annotated[int, at_least(1)]
+    epsilon: Annotated[Real, EPSILON]
+    delta: Annotated[float, OPEN_PROBABILITY]
+    share: Annotated[Real, OPEN_PROBABILITY] = Fraction(1, 2)
 
     def __post_init__(self) -> None:
-        _require.integer(bound=self.bound, at_least=1)
-        check_stable(self.function, self.public, self.bound)
-        check_budget(self.epsilon, self.delta)
-        _require.open_probability(share=self.share)
+        self.function.check(self.public, self.bound)
 
     @property
     def scales(self) -> tuple[Fraction, Fraction]:
@@ -528,8 +520,8 @@ class ProposeTestRelease(Mechanism):
 
 def stated(function: Stable, value: Any) -> Any:
     """Return the value in the function's own unit: steps of a grid as the number they stand for."""
-    in_steps = hasattr(function, "step") and isinstance(value, Integral) and not isinstance(value, bool)
-    return in_unit(int(value), _step(function)) if in_steps else value
+    step, is_number = _step(function), isinstance(value, Integral) and not isinstance(value, bool)
+    return in_unit(int(value), step) if step != 1 and is_number else value
 
 
 def _step(function: Stable) -> Fraction:
@@ -538,21 +530,14 @@ def _step(function: Stable) -> Fraction:
 
 def check_stable(function: Any, public: Public, bound: int) -> None:
     """Refuse an object that is not a stable function of this table, before anything is read."""
-    if not isinstance(function, Stable):
-        raise InvalidInput(
-            "a stable function is needed, such as StableMode(column=...) or TrustedStable(...), got "
-            f"{type(function).__name__}."
-        )
+    STABLE("question", function)
     function.check(public, bound)
 
 
 def check_budget(epsilon: Any, delta: Any) -> None:
-    """Refuse an epsilon or a delta out of range. The limits of epsilon, 1e-12 and 1e6, were chosen by
-    hand, beyond any use."""
-    _require.positive(epsilon=epsilon)
-    if not 1e-12 <= epsilon <= 1e6:
-        raise _require.fail("epsilon", epsilon, "between 1e-12 and 1e6")
-    _require.open_probability(delta=delta)
+    """Refuse an epsilon or a delta out of range."""
+    EPSILON("epsilon", epsilon)
+    OPEN_PROBABILITY("delta", delta)
 
 
 def _noise_bound(scale: Fraction, confidence: float, sides: int = 1) -> int:

@@ -20,11 +20,12 @@ from .. import _require
 from .._errors import InvalidInput, Unsupported
 from .._public import REPLACE, ZERO_OUT, Bounds, Neighbors, Public
 from .._registry import described
-from .._require import INTEGER, NON_EMPTY, at_least
+from .._require import EXACT, INTEGER, NON_EMPTY, POSITIVE, Limit, Real, at_least
 from ..tables import Source
 from . import arrow_columns
-from .arrow_columns import as_step, check_edges, integers, require_public
-from .protocols import Integers, Sensitivity, Statistic, is_statistic, require_columns
+from .arrow_columns import as_step, integers, require_public
+from .limits import STATISTIC, increasing
+from .protocols import Integers, Sensitivity, Statistic, require_columns
 
 
 def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: bool) -> int:
@@ -81,6 +82,9 @@ def require_rows(public: Public) -> None:
             "statistic is for units of one row. Ask with SQL (discreet.query), which bounds what a person "
             "with many rows contributes."
         )
+
+
+ROWS = Limit(require_rows)
 
 
 class _Defaults:
@@ -161,12 +165,9 @@ class PowerSum(_Defaults):
     """
 
     column: str
-    grid: Fraction = Fraction(1)
+    grid: Annotated[Fraction, EXACT, POSITIVE] = Fraction(1)
     power: Annotated[int, at_least(1)] = 1
     center: Annotated[int, INTEGER] = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "grid", as_step(self.grid))
 
     @property
     def step(self) -> Fraction:
@@ -210,15 +211,13 @@ def contributions(statistic: PowerSum, source: Source) -> Any:
         yield np.where(is_present, added, 0) if bounds.nullable else added
 
 
-def Sum(column: str, step: int | float | Fraction = 1) -> PowerSum:
+def Sum(column: str, step: Real = 1) -> PowerSum:
     """Return the sum of `column`, each value clipped to its declared bounds and rounded to a multiple of
     `step` before it is added."""
     return PowerSum(column=column, grid=as_step(step))
 
 
-def SumOfSquares(
-    column: str, step: int | float | Fraction = 1, center: int | float | Fraction = 0
-) -> PowerSum:
+def SumOfSquares(column: str, step: Real = 1, center: Real = 0) -> PowerSum:
     """Return the sum of squared distances from a public `center` (rounded to the grid); with count and sum it
     gives the variance."""
     grid = as_step(step)
@@ -244,11 +243,7 @@ class Histogram(_Defaults):
     """
 
     column: str
-    edges: tuple[int | float | Fraction, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.edges is not None:
-            object.__setattr__(self, "edges", check_edges(self.edges, at_least=2))
+    edges: Annotated[tuple[Real, ...], increasing(2)] | None = None
 
     def length(self, public: Public) -> int:
         if self.edges is None and isinstance(public.fact(self.column), Bounds):
@@ -303,10 +298,7 @@ class CountsBelow(_Defaults):
     """
 
     column: str
-    thresholds: tuple[int | float | Fraction, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "thresholds", check_edges(self.thresholds, at_least=1))
+    thresholds: Annotated[tuple[Real, ...], increasing(1)]
 
     def length(self, public: Public) -> int:
         return len(self.thresholds)
@@ -337,12 +329,9 @@ class Stack(_Defaults):
     Proof:     the entries are disjoint, and one row may move all parts.
     """
 
-    parts: Annotated[tuple[Statistic, ...], NON_EMPTY]
+    parts: Annotated[tuple[Annotated[Statistic, STATISTIC], ...], NON_EMPTY]
 
     def __post_init__(self) -> None:
-        for part in self.parts:
-            if not is_statistic(part):
-                raise _require.fail("a part", type(part).__name__, "a statistic, such as Count()")
         # The step of a statistic from elsewhere may depend on public facts; `step_for` compares all steps.
         fixed = {step_of(part) for part in self.parts if isinstance(part, _Defaults)}
         if len(fixed) > 1:

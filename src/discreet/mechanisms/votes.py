@@ -29,11 +29,12 @@ distances, pays only for unstable questions, so that thousands of questions cost
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Annotated, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ from .. import _require, sampling
 from .._errors import Halted, InvalidInput
 from .._public import ADD_REMOVE, Neighbors, Public
 from .._registry import described, named
-from .._require import OPEN_PROBABILITY, POSITIVE, PROBABILITY, Real, at_least
+from .._require import INTEGER, OPEN_PROBABILITY, POSITIVE, PROBABILITY, Real, at_least, at_most
 from ..accounting import (
     ApproximateDP,
     DiscreteGaussian,
@@ -76,44 +77,57 @@ class Vote(NamedTuple):
     reinforced: bool = False
 
 
-@runtime_checkable
-class Aggregator(Protocol):
-    """Turns votes into labels, for a price that is fixed beforehand.
+class Aggregator(ABC):
+    """Base of what turns votes into labels, for a price that is fixed beforehand.
 
-    `queries` is the largest number of questions that it answers or refuses. `lead` returns by how many votes
-    a class must lead to be the answer with probability `confidence`, under the conditions that each
-    aggregator states. `prediction` is the student's, which only `InteractiveGNMax` needs. The state is
-    JSON-able, with the public counters "asked" and "answered"; all else in it is secret, and of the same
-    length for all values.
+    `queries` is the largest number of questions that it answers or refuses. The state is JSON-able, with the
+    public counters "asked" and "answered"; all else in it is secret, and of the same length for all values.
     """
 
+    __slots__ = ()
+    queries: int
+
     @property
-    def queries(self) -> int: ...
+    def most_answers(self) -> int:
+        """The number of answers after which it halts."""
+        return self.queries
 
-    def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event: ...
+    @property
+    def most_refusals(self) -> int | None:
+        """The number of refusals after which it halts; None where only questions are counted."""
+        return None
 
-    def lead(self, confidence: float, classes: int) -> int: ...
+    @abstractmethod
+    def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
+        """Return the price of all questions."""
 
-    def start(self, entropy: Entropy) -> State: ...
+    @abstractmethod
+    def lead(self, confidence: float, classes: int) -> int:
+        """Return by how many votes a class must lead to be the answer with probability `confidence`, under
+        the conditions that each aggregator states."""
 
+    def start(self, entropy: Entropy) -> State:
+        """Return the state before the first question."""
+        return {"asked": 0, "answered": 0}
+
+    @abstractmethod
     def label(
         self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]: ...
+    ) -> tuple[State, Vote]:
+        """Return the next state and the answer to one question; `prediction` is the student's, which only
+        `InteractiveGNMax` needs."""
 
 
-def check_open(aggregator: Any, state: State) -> None:
-    """Refuse a question beyond those that were paid for. Besides `queries`, an aggregator may limit its
-    `answers`, or its refusals (`failures`)."""
-    answers = getattr(aggregator, "answers", aggregator.queries)
-    failures = getattr(aggregator, "failures", None)
-    refused = state["asked"] - state["answered"]
+def check_open(aggregator: Aggregator, state: State) -> None:
+    """Refuse a question beyond those that were paid for."""
+    refused, refusals = state["asked"] - state["answered"], aggregator.most_refusals
     if (
         state["asked"] >= aggregator.queries
-        or state["answered"] >= answers
-        or (failures is not None and refused >= failures)
+        or state["answered"] >= aggregator.most_answers
+        or (refusals is not None and refused >= refusals)
     ):
-        limits = f"{aggregator.queries} questions, {answers} answers"
-        limits += "" if failures is None else f", {failures} refusals"
+        limits = f"{aggregator.queries} questions, {aggregator.most_answers} answers"
+        limits += "" if refusals is None else f", {refusals} refusals"
         raise Halted(
             f"what was paid for is used up ({state['asked']} asked, {state['answered']} answered, of at most "
             f"{limits}), so this has halted for good. Buy a new labeller, or train a student on the answers."
@@ -122,7 +136,7 @@ def check_open(aggregator: Any, state: State) -> None:
 
 @described("mechanisms.LNMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LNMax:
+class LNMax(Aggregator):
     """Answers with the class of the largest count after discrete Laplace noise of `scale` on every count: the
     noisy arg-max of simple PATE.
 
@@ -155,9 +169,6 @@ class LNMax:
         tail = (1 - _require.exact(confidence, "confidence")) / (2 * classes)
         return 2 * laplace_quantile(_require.exact(self.scale, "scale"), tail) + 1
 
-    def start(self, entropy: Entropy) -> State:
-        return {"asked": 0, "answered": 0}
-
     def label(
         self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
     ) -> tuple[State, Vote]:
@@ -168,7 +179,7 @@ class LNMax:
 
 @described("mechanisms.GNMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GNMax:
+class GNMax(Aggregator):
     """Answers with the class of the largest count after discrete Gaussian noise of `variance` on every count.
 
     Guarantee: for one question, that of two discrete Gaussian releases of sensitivity 1. It is very close to
@@ -202,9 +213,6 @@ class GNMax:
         """Return a lead in votes that noise leaves in place with probability `confidence`."""
         return gaussian_lead(self.variance, confidence, classes)
 
-    def start(self, entropy: Entropy) -> State:
-        return {"asked": 0, "answered": 0}
-
     def label(
         self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
     ) -> tuple[State, Vote]:
@@ -214,7 +222,7 @@ class GNMax:
 
 @described("mechanisms.ConfidentGNMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfidentGNMax:
+class ConfidentGNMax(Aggregator):
     """Answers as GNMax if the largest count, with noise of its own, reaches `threshold` (the check); else
     refuses.
 
@@ -230,16 +238,22 @@ class ConfidentGNMax:
     Assumes:   the counts are those of teachers on disjoint parts.
     """
 
-    threshold: int
-    check_variance: Real
-    variance: Real
-    queries: int
-    answers: int
+    threshold: Annotated[int, INTEGER]
+    check_variance: Annotated[Real, POSITIVE]
+    variance: Annotated[Real, POSITIVE]
+    queries: Annotated[int, at_least(1)]
+    answers: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
-        _check_confident(self)
+        if self.answers > self.queries:
+            raise _require.fail("answers", self.answers, f"at most queries={self.queries}")
+
+    @property
+    def most_answers(self) -> int:
+        return self.answers
 
     @classmethod
+    @_require.check_options
     def for_privacy(
         cls,
         epsilon: float,
@@ -248,29 +262,42 @@ class ConfidentGNMax:
         *,
         answers: int,
         threshold: int,
-        ratio: float = 3.75,
-    ) -> ConfidentGNMax:
-        """Return the least noise with which all checks and answers cost at most (epsilon, delta).
+        ratio: Annotated[float, POSITIVE] = 3.75,
+        **more: Any,
+    ) -> Self:
+        """Return the least noise, of sigma 0.5 to 10**6, with which all checks and answers cost at most
+        (epsilon, delta); `more` are fields that do not enter the price.
 
         `ratio` is the sigma of a check divided by that of an answer: 150 / 40 in the paper's MNIST
         experiment.
         """
-        return cls(**_calibrate_confident(cls, epsilon, delta, queries, answers, threshold, ratio))
+
+        def build(sigma: float) -> Self:
+            return cls(
+                threshold=threshold,
+                check_variance=_thousandth((ratio * sigma) ** 2),
+                variance=_thousandth(sigma * sigma),
+                queries=queries,
+                answers=answers,
+                **more,
+            )
+
+        sigma = calibrate(lambda s: build(s).event(), epsilon=epsilon, delta=delta, bracket=(0.5, 1e6))
+        return build(sigma)
 
     @property
     def sigma(self) -> float:
         return math.sqrt(self.variance)
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
-        return _confident_event(self, neighbors)
+        check = DiscreteGaussian(variance=self.check_variance, sensitivity=1, neighbors=neighbors)
+        answers = two_counts(self.variance, neighbors).repeated(int(self.answers))
+        return compose([check.repeated(int(self.queries)), answers])
 
     def lead(self, confidence: float, classes: int) -> int:
         """Return a lead in votes that noise leaves in place with probability `confidence`, if the question is
         answered."""
         return gaussian_lead(self.variance, confidence, classes)
-
-    def start(self, entropy: Entropy) -> State:
-        return {"asked": 0, "answered": 0}
 
     def label(
         self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
@@ -283,7 +310,7 @@ class ConfidentGNMax:
 
 @described("mechanisms.InteractiveGNMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InteractiveGNMax:
+class InteractiveGNMax(ConfidentGNMax):
     """Answers as GNMax only where teachers disagree enough with the student's own prediction; where they do
     not, and the student gives a class a probability above `confident`, that class is the answer; else
     refuses.
@@ -300,50 +327,9 @@ class InteractiveGNMax:
                and public data alone.
     """
 
-    threshold: int
-    check_variance: Real
-    variance: Real
-    queries: int
-    answers: int
     confident: Annotated[float, PROBABILITY] = 0.9
     # by default the number of teachers in the paper of 2017
     teachers: Annotated[int, at_least(1)] = 250
-
-    def __post_init__(self) -> None:
-        _check_confident(self)
-
-    @classmethod
-    def for_privacy(
-        cls,
-        epsilon: float,
-        delta: float,
-        queries: int,
-        *,
-        answers: int,
-        threshold: int,
-        teachers: int,
-        ratio: float = 3.75,
-        confident: float = 0.9,
-    ) -> InteractiveGNMax:
-        """Return the least noise with which all checks and answers cost at most (epsilon, delta). `ratio` is
-        that of `ConfidentGNMax.for_privacy`."""
-        settings = _calibrate_confident(cls, epsilon, delta, queries, answers, threshold, ratio)
-        return cls(**settings, confident=confident, teachers=teachers)
-
-    @property
-    def sigma(self) -> float:
-        return math.sqrt(self.variance)
-
-    def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
-        return _confident_event(self, neighbors)
-
-    def lead(self, confidence: float, classes: int) -> int:
-        """Return a lead in votes that noise leaves in place with probability `confidence`, if the question is
-        answered."""
-        return gaussian_lead(self.variance, confidence, classes)
-
-    def start(self, entropy: Entropy) -> State:
-        return {"asked": 0, "answered": 0}
 
     def expected(self, prediction: Any, classes: int) -> Counts:
         """Return the counts that the student expects, from its probabilities."""
@@ -407,42 +393,6 @@ def _above(value: int, threshold: int, variance: Real, entropy: Entropy) -> bool
         sigma_squared=_require.exact(variance, "check_variance"), n=1, entropy=entropy
     )
     return value + int(noise[0]) >= threshold
-
-
-def _check_confident(aggregator: Any) -> None:
-    """Check the fields of an aggregator that first tests whether votes agree."""
-    _require.positive(check_variance=aggregator.check_variance, variance=aggregator.variance)
-    _require.integer(queries=aggregator.queries, answers=aggregator.answers, at_least=1)
-    _require.integer(threshold=aggregator.threshold)
-    if aggregator.answers > aggregator.queries:
-        raise _require.fail("answers", aggregator.answers, f"at most queries={aggregator.queries}")
-
-
-def _confident_event(aggregator: Any, neighbors: Neighbors) -> Event:
-    check = DiscreteGaussian(variance=aggregator.check_variance, sensitivity=1, neighbors=neighbors)
-    answers = two_counts(aggregator.variance, neighbors).repeated(int(aggregator.answers))
-    return compose([check.repeated(int(aggregator.queries)), answers])
-
-
-def _calibrate_confident(
-    cls: Any, epsilon: float, delta: float, queries: int, answers: int, threshold: int, ratio: float
-) -> dict[str, Any]:
-    """Return the fields of the aggregator `cls` with the least noise, of sigma 0.5 to 10**6, that costs at
-    most (epsilon, delta); fields that do not enter the price are left out."""
-    _require.positive(ratio=ratio)
-
-    def settings(sigma: float) -> dict[str, Any]:
-        return {
-            "threshold": threshold,
-            "check_variance": _thousandth((ratio * sigma) ** 2),
-            "variance": _thousandth(sigma * sigma),
-            "queries": queries,
-            "answers": answers,
-        }
-
-    return settings(
-        calibrate(lambda s: cls(**settings(s)).event(), epsilon=epsilon, delta=delta, bracket=(0.5, 1e6))
-    )
 
 
 def _thousandth(value: float) -> Fraction:
@@ -530,11 +480,11 @@ class SanitizedCost:
     """
 
     epsilon: Annotated[Real, POSITIVE]
-    order: Annotated[float, POSITIVE]
+    order: Annotated[float, POSITIVE, at_most(_LARGEST_ORDER)]
 
     def __post_init__(self) -> None:
-        if not 1 < self.order <= _LARGEST_ORDER:
-            raise _require.fail("order", self.order, f"above 1 and at most {_LARGEST_ORDER:,}")
+        if self.order <= 1:
+            raise _require.fail("order", self.order, "above 1")
         self._noise  # noqa: B018 - refuses an epsilon that `smooth_noise` does not take
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
@@ -547,11 +497,9 @@ class SanitizedCost:
     def check(self, aggregator: Any) -> None:
         """Refuse an aggregator whose data-dependent cost is not known here."""
         check_cost_known(aggregator)
-        variances = [aggregator.variance, getattr(aggregator, "check_variance", math.inf)]
-        if min(variances) < _LEAST_VARIANCE:
-            raise _require.fail(
-                "variance", min(variances), f"at least {_LEAST_VARIANCE} for a sanitized cost"
-            )
+        checks = [aggregator.check_variance] if isinstance(aggregator, ConfidentGNMax) else []
+        if (least := min([aggregator.variance, *checks])) < _LEAST_VARIANCE:
+            raise _require.fail("variance", least, f"at least {_LEAST_VARIANCE} for a sanitized cost")
 
     def exact(self, aggregator: Any, history: Iterable[Recorded]) -> tuple[float, float]:
         """Return the cost and its smooth sensitivity. Both are private: for the release with noise, or for
@@ -575,15 +523,15 @@ class SanitizedCost:
 
     def worst(self, aggregator: Any) -> float:
         """Return the data-independent cost, at this order, of all questions that were paid for."""
-        check_variance = getattr(aggregator, "check_variance", None)
-        answers = getattr(aggregator, "answers", aggregator.queries)
-        per_check = 0.0 if check_variance is None else self.order / (2 * float(check_variance))
-        return float(aggregator.queries * per_check + answers * self.order / float(aggregator.variance))
+        checks = isinstance(aggregator, ConfidentGNMax)
+        per_check = self.order / (2 * float(aggregator.check_variance)) if checks else 0.0
+        answers = aggregator.most_answers * self.order / float(aggregator.variance)
+        return float(aggregator.queries * per_check + answers)
 
 
 def check_cost_known(aggregator: Any) -> None:
     """Refuse an aggregator without a data-dependent cost."""
-    if not isinstance(aggregator, GNMax | ConfidentGNMax | InteractiveGNMax):
+    if not isinstance(aggregator, GNMax | ConfidentGNMax):
         raise InvalidInput(
             f"the data-dependent cost of {type(aggregator).__name__} is not known here: it is of GNMax, "
             "ConfidentGNMax and InteractiveGNMax. Leave `sanitize` out."
@@ -596,24 +544,25 @@ def best_order(aggregator: Any, teachers: int, classes: int, delta: float, agree
     _require.open_probability(agreement=agreement, delta=delta)
     leader = math.floor(agreement * teachers)
     counts = (leader, *([math.ceil((teachers - leader) / max(classes - 1, 1))] * (classes - 1)))
-    compared = leader if hasattr(aggregator, "check_variance") else None
-    answers = getattr(aggregator, "answers", aggregator.queries)
-    history = [Recorded(compared, counts)] * answers
-    costs = dict.fromkeys(pate.ORDERS, 0.0)
-    for votes, sigma in _questions(aggregator, history):
-        for order, rdp in pate.vote_cost(votes, sigma).rdp_for_steward().items():
-            costs[order] += rdp
+    compared = leader if isinstance(aggregator, ConfidentGNMax) else None
+    costs = _costs(aggregator, [Recorded(compared, counts)] * aggregator.most_answers)
     return min(costs, key=lambda order: rdp_to_epsilon(order, costs[order], delta))
 
 
 def cost_epsilon(aggregator: Any, history: Iterable[Recorded], delta: float) -> float:
     """Return the data-dependent epsilon, at the best order. Not differentially private: for the steward's
     eyes."""
+    costs = _costs(aggregator, list(history))
+    return min(rdp_to_epsilon(order, rdp, delta) for order, rdp in costs.items())
+
+
+def _costs(aggregator: Any, history: list[Recorded]) -> dict[float, float]:
+    """Return the data-dependent Rényi cost of all questions at each order."""
     costs = dict.fromkeys(pate.ORDERS, 0.0)
-    for votes, sigma in _questions(aggregator, list(history)):
+    for votes, sigma in _questions(aggregator, history):
         for order, rdp in pate.vote_cost(votes, sigma).rdp_for_steward().items():
             costs[order] += rdp
-    return min(rdp_to_epsilon(order, rdp, delta) for order, rdp in costs.items())
+    return costs
 
 
 def record_text(record: Recorded, classes: int) -> str:
@@ -644,7 +593,7 @@ def _questions(aggregator: Any, history: list[Recorded]) -> list[tuple[list[tupl
     cost is to be computed, and the sigma of their noise."""
     answers = [answer_votes(r.counts) for r in history if r.counts is not None]
     parts: list[tuple[list[tuple[float, ...]], float]] = [(answers, math.sqrt(aggregator.variance))]
-    if hasattr(aggregator, "check_variance"):
+    if isinstance(aggregator, ConfidentGNMax):
         checks = [check_votes(r.compared, aggregator.threshold) for r in history if r.compared is not None]
         parts.append((list(checks), math.sqrt(2 * float(aggregator.check_variance))))
     return parts
@@ -673,7 +622,7 @@ def distance(counts: Counts) -> int:
 
 @described("mechanisms.StableVotes")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StableVotes:
+class StableVotes(Aggregator):
     """Answers with the exact plurality if its distance to instability passes a noisy test, else refuses;
     every question is paid for (M_stab).
 
@@ -724,9 +673,6 @@ class StableVotes:
         test = Thresholded(event=noise, delta=self.failure, neighbors=neighbors)
         return test.repeated(int(self.queries))
 
-    def start(self, entropy: Entropy) -> State:
-        return {"asked": 0, "answered": 0}
-
     def label(
         self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
     ) -> tuple[State, Vote]:
@@ -737,7 +683,7 @@ class StableVotes:
 
 @described("mechanisms.SampledVotes")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SampledVotes:
+class SampledVotes(Aggregator):
     """Answers with the exact plurality of teachers on overlapping subsamples if it is stable, else refuses;
     every question is paid for (M_samp).
 
@@ -785,9 +731,6 @@ class SampledVotes:
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
         return self._stable.event(neighbors)
 
-    def start(self, entropy: Entropy) -> State:
-        return self._stable.start(entropy)
-
     def label(
         self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
     ) -> tuple[State, Vote]:
@@ -799,7 +742,7 @@ class SampledVotes:
 
 @described("mechanisms.SparseVotes")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparseVotes:
+class SparseVotes(Aggregator):
     """Answers stable questions with the exact plurality, at no cost; refuses unstable ones, and halts at the
     `failures`-th refusal (M_svec).
 
@@ -820,6 +763,10 @@ class SparseVotes:
 
     def __post_init__(self) -> None:
         self._vector  # noqa: B018 - StableSparseVector checks all fields
+
+    @property
+    def most_refusals(self) -> int:
+        return self.failures
 
     @classmethod
     def for_privacy(cls, epsilon: Real, delta: float, queries: int, *, failures: int) -> SparseVotes:

@@ -5,32 +5,25 @@ Everything after the noise is post-processing: a copy may be queried, shared and
 """
 
 from .aim import AIM
-from .comparison import CopyComparison, compare
+from .comparison import compare
 from .constraints import Constraint
-from .copy import OpenedCopy, SyntheticAnswer, SyntheticCopy, open_copy
-from .counting import MarginalCounts
+from .copy import SyntheticAnswer, SyntheticCopy, open_copy
 from .marginal_trees import MST, MWEM, Independent
 from .privbayes import PrivBayes
-from .quality import CopyDistance, QualityReport
-from .synthesizer import Fitted, MeasuredTable
-from .table_domain import Domain, DomainColumn
+from .quality import CopyDistance
+from .synthesizer import Fitted
+from .table_domain import Domain
 
 __all__ = [
     "AIM",
     "MST",
     "MWEM",
-    "CopyComparison",
     "Constraint",
     "CopyDistance",
     "Domain",
-    "DomainColumn",
     "Fitted",
     "Independent",
-    "MarginalCounts",
-    "MeasuredTable",
-    "OpenedCopy",
     "PrivBayes",
-    "QualityReport",
     "SyntheticAnswer",
     "SyntheticCopy",
     "compare",

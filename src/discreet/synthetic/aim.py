@@ -10,12 +10,12 @@ import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from .. import _require
 from .._registry import described
+from .._require import at_least
 from ..accounting import ZCDP, Event
 from ..mechanisms import IntegerGaussian
 from ..sampling import Entropy
@@ -92,12 +92,8 @@ class AIM(Synthesizer):
     """
 
     method: ClassVar[str] = "aim"
-    degree: int = 3
-    cells: int = 1 << 18
-
-    def _check_options(self) -> None:
-        _require.integer(degree=self.degree, at_least=1)
-        _require.integer(cells=self.cells, at_least=1)
+    degree: Annotated[int, at_least(1)] = 3
+    cells: Annotated[int, at_least(1)] = 1 << 18
 
     @property
     def event(self) -> Event:

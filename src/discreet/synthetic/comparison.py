@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from scipy.optimize import minimize
 
 from .. import _require
 from .._errors import InvalidInput
+from .._require import at_least
+from ..mechanisms.limits import between, instance_of
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from ..tables import Source
@@ -28,7 +30,7 @@ from .counting import OccurringCells, count_domain_cells, count_sensitivity
 from .counting import rows_per_unit as bounded_rows
 from .graphical_model import Clique
 from .quality import Drawing, MarginalShares, marginal
-from .table_domain import check_instance
+from .table_domain import require_column
 
 # The most rows of the copy whose nearest real row is looked for, which takes time in proportion to rows of
 # the copy times rows of the data; and the most rows for the propensity score, which takes rows times codes.
@@ -95,13 +97,14 @@ class CopyComparison:
         return "\n".join(lines)
 
 
+@_require.check_options
 def compare(
-    copy: SyntheticCopy,
-    source: Source,
+    copy: Annotated[SyntheticCopy, instance_of(SyntheticCopy, "a SyntheticCopy")],
+    source: Annotated[Source, instance_of(Source, "a table, such as people.curator.source")],
     *,
     target: str | None = None,
-    rho: float | None = None,
-    seed: int = 0,
+    rho: Annotated[float, between(1e-300, 1e300)] | None = None,
+    seed: Annotated[int, at_least(0)] = 0,
     rows_per_unit: int | None = None,
 ) -> CopyComparison:
     """Compare a copy with the data it was made from, or with other rows of the same schema. Not private.
@@ -110,7 +113,7 @@ def compare(
     `rows_per_unit`: how many rows of one unit count, as they did for the copy; by default as many as the unit
     declares, or one.
     """
-    _check_arguments(copy, source, target, rho, seed)
+    _check_arguments(copy, source, target)
     row_limit = (source.public.unit.rows or 1) if rows_per_unit is None else rows_per_unit
     max_rows_per_unit = bounded_rows(source.public, row_limit)
     random = np.random.default_rng(int(seed))
@@ -144,24 +147,14 @@ def compare(
     )
 
 
-def _check_arguments(copy: Any, source: Any, target: Any, rho: Any, seed: Any) -> None:
+def _check_arguments(copy: SyntheticCopy, source: Source, target: str | None) -> None:
     """Refuse arguments for which there is no comparison, before anything is computed."""
-    check_instance(SyntheticCopy, copy=copy)
-    if not isinstance(source, Source):
-        raise _require.fail("source", type(source).__name__, "a table, such as people.curator.source")
     if source.public.schema != copy.public.schema:
         raise InvalidInput("the table has another schema than the copy: there is nothing to compare.")
-    if rho is not None:
-        _require.positive(rho=rho)
-        if not 1e-300 < rho < 1e300:
-            raise _require.fail("rho", rho, "between 1e-300 and 1e300")
-    _require.integer(seed=seed, at_least=0)
     if len(copy.columns) < 2:
         raise InvalidInput("a copy with one column has no pairs to compare.")
-    if target is not None and (not isinstance(target, str) or target not in copy.columns):
-        raise InvalidInput(
-            f"{target!r} is no column of the copy.{_require.did_you_mean(target, copy.columns)}"
-        )
+    if target is not None:
+        require_column(target, copy.columns, "the copy")
 
 
 def _cliques(columns: int, random: np.random.Generator) -> tuple[list[Clique], list[Clique]]:

@@ -30,8 +30,9 @@ from .._errors import InvalidInput
 from .._public import Bounds, Dates, Public
 from .._registry import described
 from .._require import among
+from ..mechanisms.limits import COLUMN
 from .graphical_model import LOG_ZERO, Clique, Floats
-from .table_domain import Domain, comparable_bin_ends, is_integral, to_values
+from .table_domain import Domain, comparable_bin_ends, is_integral, require_column, to_values
 
 if TYPE_CHECKING:
     from ..tables.cells import Coding
@@ -193,25 +194,23 @@ class Constraint:
     'age >= education_num'
     """
 
-    left: str
+    left: Annotated[str, COLUMN]
     comparison: Annotated[str, among(tuple(_OPERATORS))]
-    right: str
+    right: Annotated[str, COLUMN]
 
     def __post_init__(self) -> None:
-        for side in ("left", "right"):
-            if not isinstance(getattr(self, side), str) or not getattr(self, side):
-                raise _require.fail(side, getattr(self, side), "the name of a column")
         if self.left == self.right:
             raise InvalidInput(f"a constraint compares two columns, got {self.left!r} twice.")
 
     @classmethod
-    def parse(cls, text: str | Constraint) -> Constraint:
-        """Return the constraint that a text such as "age >= education_num" states."""
+    def parse(cls, text: str | Constraint, name: str = "a constraint") -> Constraint:
+        """Return the constraint that a text such as "age >= education_num" states; an error calls it
+        `name`."""
         if isinstance(text, Constraint):
             return text
         parts = re.fullmatch(r"\s*(.+?)\s*(<=|>=|<|>)\s*(.+?)\s*", text) if isinstance(text, str) else None
         if parts is None:
-            raise _require.fail("a constraint", text, "two columns compared, such as 'age >= education_num'")
+            raise _require.fail(name, text, "two columns compared, such as 'age >= education_num'")
         return cls(left=parts[1], comparison=parts[2], right=parts[3])
 
     def __str__(self) -> str:
@@ -220,11 +219,7 @@ class Constraint:
     def check(self, public: Public, domain: Domain) -> None:
         """Refuse columns that are not in the copy, and pairs that are neither two numbers nor two dates."""
         for name in (self.left, self.right):
-            if name not in domain.names:
-                raise InvalidInput(
-                    f"the constraint '{self}' names {name!r}, which is no column of the "
-                    f"copy.{_require.did_you_mean(name, domain.names)}"
-                )
+            require_column(name, domain.names, f"the copy, and the constraint '{self}' names it")
         kinds = [type(public.fact(name)) for name in (self.left, self.right)]
         if kinds not in ([Bounds, Bounds], [Dates, Dates]):
             raise InvalidInput(f"the constraint '{self}' must compare two numbers, or two dates.")

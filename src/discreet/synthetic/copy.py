@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
@@ -40,11 +40,14 @@ from .synthesizer import Fitted, Synthesizer
 from .table_domain import (
     MAX_DEFAULT_ROWS,
     Domain,
+    Rows,
+    Seed,
     bin_ends,
     check_instance,
     check_mapping,
     check_rows_and_seed,
     check_writable,
+    require_column,
     to_number,
 )
 
@@ -129,17 +132,15 @@ class SyntheticCopy:
         """The rows as an Arrow table."""
         return self._drawn[0]
 
+    @_require.check_options
     def sample(
-        self, rows: int, *, seed: int | None = None, given: Mapping[str, Any] | None = None
+        self, rows: Rows, *, seed: Seed | None = None, given: Mapping[str, Any] | None = None
     ) -> pa.Table:
         """Draw any number of rows from the model; with `given`, only rows that have these values in the named
         columns, or for numbers and dates a value of the same bin.
 
         This is free: the model is already released.
         """
-        if rows is None:
-            raise _require.fail("rows", rows, "how many rows to draw")
-        check_rows_and_seed(rows, seed)
         random = np.random.default_rng(None if seed is None else int(seed))
         conditions = self._encode_conditions(check_mapping(given=given))
         codes = sample_rows(self.fitted, self.model, int(rows), random, conditions)
@@ -150,11 +151,7 @@ class SyntheticCopy:
         codings = {c.column: c for c in self.fitted.domain.codings(self.public)}
         conditions = {}
         for name, value in values.items():
-            if name not in codings:
-                raise InvalidInput(
-                    f"{name!r} is no column of the copy.{_require.did_you_mean(name, codings)} It has: "
-                    f"{', '.join(codings)}."
-                )
+            require_column(name, codings, f"the copy, which has {', '.join(codings)}")
             conditions[self.columns.index(name)] = encode_value(codings[name], value)
         return conditions
 
@@ -389,9 +386,8 @@ def method_class(name: str, domain: Domain, options: Mapping[str, Any]) -> type[
         columns = len(domain.columns)
         name = "independent" if columns == 1 else "aim" if columns <= _MAX_AIM_COLUMNS else "mst"
     cls = METHODS[name]
-    # Dataclass fields include class variables, such as `method` and `error_in_scores`.
-    reserved = {"public", "domain", "rho", "epsilon", "delta", "method", "error_in_scores"}
-    allowed = set(getattr(cls, "__dataclass_fields__", {})) - reserved
+    reserved = {"public", "domain", "rho", "epsilon", "delta"}
+    allowed = {option.name for option in fields(cls)} - reserved
     # The message does not name those that `Session.synthesize` takes as its own arguments.
     own = sorted(allowed - {"rows_per_unit", "constraints"})
     for option in options:

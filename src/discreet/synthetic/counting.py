@@ -21,7 +21,7 @@ from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from ..tables import Source
 from ..tables.cells import count_cells, plan_cells
-from .table_domain import Domain
+from .table_domain import DOMAIN, Domain, require_column
 
 Integers = NDArray[np.int64]
 
@@ -72,10 +72,10 @@ def plan_domain_cells(source: Source, domain: Domain, rows: int | None) -> None:
 def rows_per_unit(public: Public, rows: int | None) -> int:
     """Return how many rows of one unit count: the given number, or the one that the unit declares; 1 where a
     row is the unit."""
+    if rows is not None:
+        _require.integer(rows_per_unit=rows, at_least=1)
     if public.unit.column is None:
-        if rows is not None:
-            _require.integer(rows_per_unit=rows, at_least=1)
-        if rows is not None and rows != 1:
+        if rows not in (None, 1):
             raise InvalidInput("a row is the unit here, so rows_per_unit is 1.")
         return 1
     bound = public.unit.rows if rows is None else rows
@@ -84,7 +84,6 @@ def rows_per_unit(public: Public, rows: int | None) -> int:
             f"one unit (column {public.unit.column!r}) may have many rows: say how many of them count, "
             "rows_per_unit=5."
         )
-    _require.integer(rows_per_unit=bound, at_least=1)
     return int(bound)
 
 
@@ -114,19 +113,14 @@ class MarginalCounts:
     Proof:     that of `count_sensitivity` and of `tables.cells.count_cells`.
     """
 
-    domain: Domain
+    domain: Annotated[Domain, DOMAIN]
     columns: Annotated[tuple[str, ...], NON_EMPTY]
     rows: Annotated[int, at_least(1)] = 1
     key: Annotated[int, at_least(0)] = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.domain, Domain):
-            raise _require.fail("domain", type(self.domain).__name__, "Domain.of(public, ...)")
-        if unknown := [name for name in self.columns if name not in self.domain.names]:
-            raise InvalidInput(
-                f"{unknown[0]!r} is no column of the "
-                f"domain.{_require.did_you_mean(unknown[0], self.domain.names)}"
-            )
+        for name in self.columns:
+            require_column(name, self.domain.names, "the domain")
 
     def length(self, public: Public) -> int:
         sizes = dict(zip(self.domain.names, self.domain.sizes(public), strict=True))

@@ -12,12 +12,13 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from .. import _require
 from .._registry import described
+from .._require import Limit, at_least
 from ..accounting import Event, compose
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..sampling import Entropy
@@ -58,6 +59,14 @@ class Independent(Synthesizer):
             self.measure(state, cells, (column,), self._noise, entropy)
 
 
+def _three_parts(*, split: Any) -> tuple[Fraction, ...]:
+    """Return three shares of rho as fractions."""
+    parts = tuple(_require.exact(part, "split") for part in _require.listed(split=split))
+    if len(parts) != 3 or min(parts) <= 0 or sum(parts) > 1:
+        raise _require.fail("split", split, "three positive parts that add up to at most 1")
+    return parts
+
+
 @described("synthetic.MST")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MST(Synthesizer):
@@ -76,13 +85,7 @@ class MST(Synthesizer):
     """
 
     method: ClassVar[str] = "mst"
-    split: tuple[Fraction, ...] = (Fraction(1, 3), Fraction(1, 3), Fraction(1, 3))
-
-    def _check_options(self) -> None:
-        parts = tuple(_require.exact(part, "split") for part in _require.listed(split=self.split))
-        if len(parts) != 3 or min(parts) <= 0 or sum(parts) > 1:
-            raise _require.fail("split", self.split, "three positive parts that add up to at most 1")
-        object.__setattr__(self, "split", parts)
+    split: Annotated[tuple[Fraction, ...], Limit(_three_parts)] = (Fraction(1, 3),) * 3
 
     @property
     def _edges(self) -> int:
@@ -209,12 +212,8 @@ class MWEM(Synthesizer):
     """
 
     method: ClassVar[str] = "mwem"
-    rounds: int = 10
-    cells: int = 1 << 16
-
-    def _check_options(self) -> None:
-        _require.integer(rounds=self.rounds, at_least=1)
-        _require.integer(cells=self.cells, at_least=1)
+    rounds: Annotated[int, at_least(1)] = 10
+    cells: Annotated[int, at_least(1)] = 1 << 16
 
     @property
     def _round_price(self) -> Fraction:

@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import _require
 from .._registry import described
-from .._require import EXACT, POSITIVE, Real, at_least
+from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, at_least
 from ..accounting import Event, compose
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..sampling import Entropy
@@ -78,11 +78,7 @@ class PrivBayes(Synthesizer):
     theta: Annotated[Real, POSITIVE] = 4
     degree: Annotated[int, at_least(1)] | None = None
     cells: Annotated[int, at_least(1)] = 1 << 20
-    split: Annotated[Fraction, EXACT] = Fraction(3, 10)
-
-    def _check_options(self) -> None:
-        if not 0 < self.split < 1:
-            raise _require.fail("split", self.split, "between 0 and 1")
+    split: Annotated[Fraction, EXACT, OPEN_PROBABILITY] = Fraction(3, 10)
 
     @property
     def _columns(self) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -23,10 +23,10 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Boolean, Categories, Dates, Public
 from .._registry import described
-from .._require import Real
+from .._require import Real, at_least
 from ..accounting import Event
 from ..mechanisms import IntegerLaplace, Sensitivity
-from ..mechanisms.arrow_columns import require_public
+from ..mechanisms.limits import PUBLIC, instance_of
 from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
@@ -43,7 +43,7 @@ from .generation import fit_model, noisy_tables, sample_rows
 from .graphical_model import Clique, GraphicalModel, group_arrays
 from .marginal_trees import all_pairs
 from .synthesizer import GRID, Fitted, grid_distance
-from .table_domain import check_epsilon, check_instance, check_rows_and_seed, check_writable
+from .table_domain import Epsilon, Rows, Seed, check_writable
 
 _TEXT_COLOR, _COPY_COLOR, _REFERENCE_COLOR, _GRID_COLOR = "#1f2933", "#0b6e99", "#d9a441", "#e4e7eb"
 _CELL_SIZE, _CHART_WIDTH, _CHART_HEIGHT, _CHARTS_PER_LINE = 22, 250, 110, 3
@@ -342,20 +342,14 @@ class CopyDistance(Mechanism):
                released values.
     """
 
-    public: Public
-    fitted: Fitted
-    epsilon: Real
-    rows: int
-    seed: int
-    rows_per_unit: int = 1
+    public: Annotated[Public, PUBLIC]
+    fitted: Annotated[Fitted, instance_of(Fitted, "what a synthesis released")]
+    epsilon: Epsilon
+    rows: Rows
+    seed: Seed
+    rows_per_unit: Annotated[int, at_least(1)] = 1
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        require_public(self.public)
-        check_instance(Fitted, fitted=self.fitted)
-        if self.rows is None or self.seed is None:
-            raise _require.fail("rows and seed", (self.rows, self.seed), "those of a copy")
-        check_rows_and_seed(self.rows, self.seed)
         object.__setattr__(self, "rows_per_unit", rows_per_unit(self.public, self.rows_per_unit))
         if self.fitted.public != self.public:
             raise InvalidInput("the copy was made from another table, or version.")

@@ -22,10 +22,10 @@ from .. import _require
 from .._errors import Halted, InvalidInput
 from .._public import Public
 from .._registry import described, to_json
-from .._require import POSITIVE, PROBABILITY, Real, at_least
+from .._require import POSITIVE, PROBABILITY, Limit, Real, at_least
 from ..accounting import Event, calibrate
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
-from ..mechanisms.arrow_columns import require_public
+from ..mechanisms.limits import PUBLIC
 from ..mechanisms.noise import failure_per_draw, gaussian_error, sqrt_down
 from ..mechanisms.protocols import Release, Sensitivity, Stepped, check_source, release
 from ..sampling import Entropy
@@ -41,7 +41,7 @@ from .counting import (
 )
 from .estimation import NoisyTable
 from .graphical_model import Clique, Groups, grouped_sizes
-from .table_domain import Domain, check_epsilon
+from .table_domain import DOMAIN, Domain, Epsilon
 
 # A model's expected counts are rounded to multiples of 1 / GRID of a row before they are compared with
 # counts. Distances and scores are then integers, in units of 1 / GRID of a row, and so exact. GRID multiplies
@@ -51,7 +51,7 @@ GRID = 16
 # triples of 100 columns) it fits into 64 bits. With fewer than 2^43 rows, distances come near it only where
 # the model is nothing but noise.
 _MAX_DISTANCE = 1 << 48
-# The range in which rho is calibrated: wide enough for every epsilon that `check_epsilon` allows.
+# The range in which rho is calibrated: wide enough for every `Epsilon`.
 RHO_BRACKET = (1e-30, 1e15)
 
 
@@ -143,6 +143,12 @@ class State:
         return cls(tables, groups, choices, body["facts"])
 
 
+def _as_constraint(**named: Any) -> Constraint:
+    """Return a constraint, which may be given as a text."""
+    ((name, constraint),) = named.items()
+    return Constraint.parse(constraint, name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synthesizer(Stepped):
     """Selects and measures tables of counts: the base of all methods. Runs at once (as a `Mechanism` of
@@ -156,37 +162,27 @@ class Synthesizer(Stepped):
     method: ClassVar[str]
     # The error of the release is that of its noisy counts, because a model has no single error of its own.
     error_in_scores: ClassVar[bool] = True
-    public: Public
-    domain: Domain
+    public: Annotated[Public, PUBLIC]
+    domain: Annotated[Domain, DOMAIN]
     rho: Annotated[Real, POSITIVE]
     rows_per_unit: Annotated[int, at_least(1)] = 1
-    constraints: tuple[Constraint, ...] = ()
+    constraints: tuple[Annotated[Constraint, Limit(_as_constraint)], ...] = ()
     epsilon: Annotated[Real, POSITIVE] | None = None
     delta: Annotated[float, PROBABILITY] = 0.0
 
     def __post_init__(self) -> None:
-        require_public(self.public)
-        if not isinstance(self.domain, Domain):
-            raise _require.fail("domain", type(self.domain).__name__, "Domain.of(public, ...)")
         object.__setattr__(self, "rows_per_unit", rows_per_unit(self.public, self.rows_per_unit))
         self.domain.codings(self.public)
-        constraints = tuple(Constraint.parse(c) for c in _require.listed(constraints=self.constraints))
-        for constraint in constraints:
+        for constraint in self.constraints:
             constraint.check(self.public, self.domain)
-        refuse_contradictions(self.public, self.domain, constraints)
-        object.__setattr__(self, "constraints", constraints)
-        self._check_options()
-
-    def _check_options(self) -> None:
-        """Refuse bad values of the options that only this method has."""
+        refuse_contradictions(self.public, self.domain, self.constraints)
 
     @classmethod
+    @_require.check_options
     def for_privacy(
-        cls, public: Public, domain: Domain, *, epsilon: Real, delta: float, **options: Any
+        cls, public: Public, domain: Domain, *, epsilon: Epsilon, delta: float, **options: Any
     ) -> Self:
         """Return the method with the largest rho for which its event is (epsilon, delta)-DP."""
-        check_epsilon(epsilon)
-        _require.finite(delta=delta)
         if not 0 < delta < 1:
             raise InvalidInput(
                 f"delta must be between 0 and 1, got {delta!r}: the tables carry Gaussian noise. Give "

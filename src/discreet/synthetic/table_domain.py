@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from numbers import Integral
@@ -30,8 +30,9 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 from .._registry import described
-from .._require import NON_EMPTY, Real
+from .._require import FINITE, NON_EMPTY, Real, at_least, at_most
 from ..mechanisms.arrow_columns import require_public
+from ..mechanisms.limits import COLUMN, between, instance_of
 from ..tables.cells import Coding
 
 # The most rows that can be asked for: 8 GB for each column.
@@ -80,22 +81,22 @@ def check_instance(kind: type, **named: Any) -> None:
             raise _require.fail(name, type(value).__name__, f"a {kind.__name__}")
 
 
-def check_epsilon(epsilon: Any) -> None:
-    """Refuse an epsilon that is not positive, or so small or large that no price can be computed for it."""
-    _require.positive(epsilon=epsilon)
-    if not 1e-9 <= _require.float_or_inf(epsilon) <= 1e6:
-        raise _require.fail("epsilon", epsilon, "between 1e-9 and 1e6")
+# An epsilon for which a price can be computed.
+Epsilon = Annotated[Real, between(1e-9, 1e6)]
+# A number of rows that can be drawn, and the seed of a drawing.
+Rows, Seed = Annotated[int, at_least(1), at_most(MAX_DRAWN_ROWS)], Annotated[int, at_least(0)]
 
 
-def check_rows_and_seed(rows: Any, seed: Any) -> None:
+@_require.check_options
+def check_rows_and_seed(rows: Rows | None, seed: Seed | None) -> None:
     """Refuse a number of rows that cannot be drawn, and a seed that is no whole number from 0 on; either may
     be None."""
-    if rows is not None:
-        _require.integer(rows=rows, at_least=1)
-        if rows > MAX_DRAWN_ROWS:
-            raise _require.fail("rows", rows, f"at most {MAX_DRAWN_ROWS:,}")
-    if seed is not None:
-        _require.integer(seed=seed, at_least=0)
+
+
+def require_column(name: str, names: Collection[str], what: str) -> None:
+    """Refuse a name that is not among those of the columns of `what`, and suggest the nearest."""
+    if name not in names:
+        raise InvalidInput(f"{name!r} is no column of {what}.{_require.did_you_mean(name, names)}")
 
 
 def check_writable(path: Any, *, overwrite: bool) -> Path:
@@ -141,21 +142,17 @@ class DomainColumn:
     bound. They are empty for categories and booleans. `missing` says whether NULL has a code.
     """
 
-    column: str
-    edges: tuple[Real, ...] = ()
+    column: Annotated[str, COLUMN]
+    edges: tuple[Annotated[Real, FINITE], ...] = ()
     missing: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.column, str):
-            raise _require.fail("column", self.column, "the name of a column")
-        edges = _require.listed(edges=self.edges)
-        object.__setattr__(self, "edges", edges)
-        for edge in edges:
-            _require.finite(an_edge=edge)
-        floats = [float(edge) for edge in edges]
+        floats = [float(edge) for edge in self.edges]
         if len(floats) == 1 or any(b <= a for a, b in itertools.pairwise(floats)):
             raise _require.fail(
-                f"the edges of {self.column!r}", edges, "two or more ascending numbers that differ as floats"
+                f"the edges of {self.column!r}",
+                self.edges,
+                "two or more ascending numbers that differ as floats",
             )
 
 
@@ -164,13 +161,11 @@ class DomainColumn:
 class Domain:
     """Lists the columns of a synthetic copy, in order. Their codes follow from the schema (`codings`)."""
 
-    columns: Annotated[tuple[DomainColumn, ...], NON_EMPTY]
+    columns: Annotated[
+        tuple[Annotated[DomainColumn, instance_of(DomainColumn, "DomainColumn(column=...)")], ...], NON_EMPTY
+    ]
 
     def __post_init__(self) -> None:
-        for column in self.columns:
-            if not isinstance(column, DomainColumn):
-                kind = type(column).__name__
-                raise _require.fail("a column of the domain", kind, "DomainColumn(column=...)")
         if len({column.column for column in self.columns}) < len(self.columns):
             raise InvalidInput(f"a column is named twice: {[c.column for c in self.columns]}.")
 
@@ -196,11 +191,7 @@ class Domain:
         usable = [n for n, fact in public.schema if not isinstance(fact, Text) and n != unit]
         names = usable if columns is None else list(_require.listed(columns=columns))
         for name in [*bins, *missing]:
-            if name not in names:
-                raise InvalidInput(
-                    f"bins or missing names {name!r}, which is no column of the "
-                    f"copy.{_require.did_you_mean(name, names)}"
-                )
+            require_column(name, names, "the copy, and bins or missing name it")
         if not names:
             raise InvalidInput(
                 "no column has declared values or bounds, so there is nothing to copy. Declare categories, "
@@ -249,6 +240,9 @@ class Domain:
         return _decode_column(coding, codes, random)
 
 
+DOMAIN = instance_of(Domain, "Domain.of(public, ...)")
+
+
 def _build_column(public: Public, name: str, bins: Any, missing: bool | None) -> DomainColumn:
     """Return the description of a column for the domain: its bins, and whether NULL has a code."""
     fact = public.fact(name)
@@ -261,7 +255,8 @@ def _build_column(public: Public, name: str, bins: Any, missing: bool | None) ->
         raise InvalidInput(
             f"column {name!r} is text whose values are not public. Declare its categories, or leave it out."
         )
-    nullable = bool(getattr(fact, "nullable", True)) if missing is None else missing
+    may_be_missing = fact.nullable if isinstance(fact, Bounds | Dates | Boolean) else True
+    nullable = may_be_missing if missing is None else missing
     _require.flag(missing=nullable)
     if isinstance(fact, Bounds | Dates):
         return DomainColumn(column=name, edges=_bin_edges(name, fact, bins), missing=nullable)

@@ -25,6 +25,7 @@ from discreet import (
 )
 from discreet.mechanisms import IntegerLaplace, matrix
 from discreet.mechanisms.matrix.integer import DenseGrid, SparseCellCounts, on_grid
+from discreet.mechanisms.matrix.matrix_mechanism import WorkloadMechanism
 from discreet.mechanisms.matrix.strategies import optimal_prefix
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
@@ -236,7 +237,7 @@ def test_noise_that_covers_less_and_keys_that_nobody_declared_are_refused() -> N
     good = matrix.answer(PUBLIC, BY_BOTH, FOUR, epsilon=1)
     fields = {name: getattr(good, name) for name in ("public", "cells", "workload", "norm")}
     with pytest.raises(InvalidInput, match="more than the noise is priced for"):
-        matrix.WorkloadMechanism(**fields, strategy=FOUR, noise=IntegerLaplace.for_epsilon(1))
+        WorkloadMechanism(**fields, strategy=FOUR, noise=IntegerLaplace.for_epsilon(1))
     with pytest.raises(PrivateFact):
         matrix.answer(PUBLIC, matrix.Cells.of("sex", "town"), FOUR, epsilon=1)
     with pytest.raises(Unsupported):
@@ -276,7 +277,7 @@ def test_a_strategy_of_tiny_numbers_is_measured_as_what_it_is(norm: Any, tiny: f
     strategy = matrix.explicit([[tiny, tiny]])
     assert np.array_equal(on_grid(strategy, norm).matrix, on_grid(matrix.explicit([[0.5, 0.5]]), norm).matrix)
     with pytest.raises(InvalidInput, match="more than the noise is priced for"):
-        matrix.WorkloadMechanism(
+        WorkloadMechanism(
             public=PUBLIC,
             cells=matrix.Cells.of("sex"),
             workload=matrix.total(2),
@@ -342,7 +343,7 @@ def test_marginals_over_one_attribute_count_all_cells_in_order() -> None:
         (lambda: matrix.union(FOUR, weights=None), "weights must be a list"),
         (lambda: matrix.optimize(matrix.explicit([[1e-200, 0]])), "so small that its square"),
         (lambda: optimal_prefix(4, gap=math.nan), "gap must be"),
-        (lambda: matrix.blt(1 << 60), r"steps must be at most 2\*\*48"),
+        (lambda: matrix.blt(1 << 60), "steps must be at most 281,474,976,710,656"),
         (lambda: matrix.Toeplitz(coefficients=(1e200,)), "scale it"),
     ],
 )

@@ -12,8 +12,8 @@ open dataset. `blt` builds a buffered linear Toeplitz strategy for noise that is
 """
 
 from .compound import marginals, product, union
-from .factorization import fourier, greedy_tree, haar, optimize, square_root, tree
-from .matrix_mechanism import Attribute, Cells, WorkloadMechanism, answer
+from .factorization import greedy_tree, haar, optimize, square_root, tree
+from .matrix_mechanism import Attribute, Cells, answer
 from .strategies import Haar, Strategy, sensitivity
 from .triangular import BinaryTree, Dense, Toeplitz, blt
 from .workloads import Workload, all_ranges, explicit, identity, predicates, prefix, total
@@ -27,12 +27,10 @@ __all__ = [
     "Strategy",
     "Toeplitz",
     "Workload",
-    "WorkloadMechanism",
     "all_ranges",
     "answer",
     "blt",
     "explicit",
-    "fourier",
     "greedy_tree",
     "haar",
     "identity",

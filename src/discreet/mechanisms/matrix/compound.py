@@ -9,14 +9,18 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
-from .workloads import Floats, Identity, Prefix, Total, Workload
+from ..._require import FLOAT, LISTED, NON_EMPTY, POSITIVE
+from .workloads import WORKLOAD, Floats, Identity, Prefix, Sizes, Total, Workload
+
+Workloads = Annotated[tuple[Annotated[Workload, WORKLOAD], ...], NON_EMPTY]
+Weights = tuple[Annotated[float, POSITIVE, FLOAT], ...]
 
 
 @described("matrix.Product")
@@ -25,10 +29,7 @@ class Product(Workload):
     """The Kronecker product of workloads over different attributes: one question for each combination of the
     factors' questions."""
 
-    factors: tuple[Workload, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "factors", _workloads(self.factors))
+    factors: Workloads
 
     @property
     def domain(self) -> tuple[int, ...]:
@@ -75,12 +76,11 @@ class Union(Workload):
     """Several workloads over the same cells, one after the other. The error to be minimized is the sum of the
     variances of all answers, each times the squared weight of its part."""
 
-    parts: tuple[Workload, ...]
-    weights: tuple[float, ...] = ()
+    parts: Workloads
+    weights: Weights = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", _workloads(self.parts))
-        object.__setattr__(self, "weights", _weights(self.weights, len(self.parts)))
+        object.__setattr__(self, "weights", one_for_each(self.weights, len(self.parts)))
         if len({part.domain for part in self.parts}) > 1:
             raise InvalidInput(
                 "the parts of a union must have the same cells, got "
@@ -132,18 +132,13 @@ class Marginals(Workload):
     age for each sex.
     """
 
-    sizes: tuple[int, ...]
-    sets: tuple[tuple[int, ...], ...]
-    weights: tuple[float, ...] = ()
-    bases: tuple[Workload, ...] = ()
+    sizes: Annotated[Sizes, NON_EMPTY]
+    sets: Annotated[tuple[Annotated[tuple[int, ...], LISTED], ...], NON_EMPTY]
+    weights: Weights = ()
+    bases: tuple[Annotated[Workload, WORKLOAD], ...] = ()
 
     def __post_init__(self) -> None:
-        sizes = tuple(_require.listed(sizes=self.sizes))
-        _require.non_empty(sizes=sizes)
-        for size in sizes:
-            _require.integer(size=size, at_least=1)
-        sets = tuple(tuple(_require.listed(set=s)) for s in _require.listed(sets=self.sets))
-        _require.non_empty(sets=sets)
+        sizes, sets = self.sizes, self.sets
         for s in sets:
             if any(not _is_position(i, len(sizes)) for i in s) or list(s) != sorted(set(s)):
                 raise InvalidInput(
@@ -152,11 +147,9 @@ class Marginals(Workload):
                 )
         if len(set(sets)) < len(sets):
             raise InvalidInput("a marginal is asked for twice. Give it more weight instead.")
-        object.__setattr__(self, "sizes", sizes)
-        object.__setattr__(self, "sets", sets)
-        object.__setattr__(self, "weights", _weights(self.weights, len(sets)))
-        bases = tuple(_require.listed(bases=self.bases)) or tuple(Identity(n=n) for n in sizes)
-        if tuple(b.domain if isinstance(b, Workload) else None for b in bases) != tuple((n,) for n in sizes):
+        object.__setattr__(self, "weights", one_for_each(self.weights, len(sets)))
+        bases = self.bases or tuple(Identity(n=n) for n in sizes)
+        if tuple(base.domain for base in bases) != tuple((n,) for n in sizes):
             raise InvalidInput(
                 f"bases are workloads over one attribute each, of sizes {sizes}, such as prefix({sizes[0]})."
             )
@@ -228,7 +221,7 @@ def product(*factors: Workload) -> Product:
 
 def union(*parts: Workload, weights: Sequence[float] = ()) -> Union:
     """Return several workloads over the same cells as one."""
-    return Union(parts=parts, weights=tuple(_require.listed(weights=weights)))
+    return Union(parts=parts, weights=weights)  # type: ignore[arg-type]
 
 
 def marginals(
@@ -310,24 +303,12 @@ def kron_times(maps: Sequence[Any], sizes: Sequence[int], x: Floats) -> Floats:
     return np.ascontiguousarray(table).ravel()
 
 
-def _weights(values: Any, length: int) -> tuple[float, ...]:
-    """Return one positive weight per part; all 1 if none are given."""
-    weights = tuple(_require.listed(weights=values)) or (1.0,) * length
-    for weight in weights:
-        _require.positive(weight=weight)
-    if len(weights) != length:
-        raise InvalidInput(f"{length} parts need as many weights, got {len(weights)}.")
-    return tuple(float(weight) for weight in weights)
-
-
-def _workloads(values: Any) -> tuple[Workload, ...]:
-    """Return the parts of a compound workload, which must be workloads."""
-    parts = _require.listed(parts=values)
-    _require.non_empty(parts=parts)
-    for part in parts:
-        if not isinstance(part, Workload):
-            raise _require.fail("a part", type(part).__name__, "a workload, such as prefix(16)")
-    return parts
+def one_for_each(weights: tuple[float, ...], length: int, what: str = "parts") -> tuple[float, ...]:
+    """Return one weight for each of `length` things, which the error calls `what`; all 1 if none are
+    given."""
+    if weights and len(weights) != length:
+        raise InvalidInput(f"{length} {what} need as many weights, got {len(weights)}.")
+    return weights or (1.0,) * length
 
 
 def _is_position(i: Any, length: int) -> bool:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from .compound import Marginals, Product, Union, unweighted
 from .integer import products
 from .strategies import (
     MAX_CELLS,
-    NORMS,
     Fourier,
     Haar,
     Hierarchical,
@@ -35,7 +35,7 @@ from .strategies import (
     WeightedTree,
     sensitivity,
 )
-from .workloads import MAX_ENTRIES, Identity, Prefix, Workload
+from .workloads import MAX_ENTRIES, WORKLOAD, Identity, Prefix, Workload
 
 # The most cells of several attributes for which one dense matrix is tried besides products of smaller ones.
 # Chosen by hand, not tuned.
@@ -60,18 +60,13 @@ class Factorization:
     every strategy that `optimize` compared, in the order in which it tried them.
     """
 
-    workload: Workload
-    strategy: Workload
+    workload: Annotated[Workload, WORKLOAD]
+    strategy: Annotated[Workload, WORKLOAD]
     norm: Norm = "l2"
     name: str = ""
     candidates: tuple[tuple[str, float], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("workload", "strategy"):
-            if not isinstance(getattr(self, name), Workload):
-                raise _require.fail(
-                    name, type(getattr(self, name)).__name__, "a workload, such as matrix.prefix(64)"
-                )
         if self.workload.cells != self.strategy.cells:
             raise InvalidInput(
                 f"the workload is about {self.workload.cells:,} cells, the strategy about "
@@ -184,12 +179,10 @@ def _marginal_bound(workload: Marginals) -> float:
     return max(tables)
 
 
-def optimize(workload: Workload, norm: Norm = "l2") -> Factorization:
+@_require.check_options
+def optimize(workload: Annotated[Workload, WORKLOAD], norm: Norm = "l2") -> Factorization:
     """Choose the strategy of least expected error, for Gaussian ("l2") or Laplace ("l1") noise; `reason` says
     why."""
-    if not isinstance(workload, Workload):
-        raise _require.fail("workload", type(workload).__name__, "a workload, such as matrix.prefix(64)")
-    _require.one_of(NORMS, norm=norm)
     if not workload.frobenius > 0:
         raise InvalidInput(
             "every question of the workload is zero, or so small that its square is zero in floats, so there "
@@ -351,13 +344,6 @@ def haar(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> Fact
     return Factorization(workload=_or_prefix(n, workload), strategy=Haar(n=n), norm=norm, name="haar")
 
 
-def fourier(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
-    """Return the factorization of a workload (prefix sums unless given) through weighted sines and
-    cosines."""
-    answered = _or_prefix(n, workload)
-    return Factorization(workload=answered, strategy=Fourier(workload=answered), norm=norm, name="fourier")
-
-
 def square_root(n: int, bands: int | None = None, *, workload: Workload | None = None) -> Factorization:
     """Return the factorization of a workload (prefix sums unless given) through the square root of the matrix
     of prefix sums, which streams use too (`triangular.square_root`)."""
@@ -368,7 +354,6 @@ def square_root(n: int, bands: int | None = None, *, workload: Workload | None =
 __all__ = [
     "Factorization",
     "error_of",
-    "fourier",
     "greedy_tree",
     "haar",
     "lower_bound",

@@ -33,14 +33,15 @@ from ..._require import NON_EMPTY, Real
 from ...accounting import Event
 from ...sampling import Entropy
 from ...tables import Source
-from ..arrow_columns import require_public, unpacked
+from ..arrow_columns import unpacked
+from ..limits import PUBLIC, increasing, instance_of
 from ..noise import IntegerGaussian, IntegerLaplace
 from ..protocols import Integers, Mechanism, Release, Sensitivity, check_source, release
 from ..statistics import Histogram, require_rows
 from .factorization import Factorization, mass, optimize
-from .integer import Grid, SparseCellCounts, on_grid
+from .integer import DenseGrid, Grid, SparseCellCounts, on_grid
 from .strategies import Norm
-from .workloads import MAX_ENTRIES, Workload
+from .workloads import MAX_ENTRIES, WORKLOAD, Workload
 
 Floats = NDArray[np.float64]
 Noise = IntegerLaplace | IntegerGaussian
@@ -52,10 +53,7 @@ class Attribute:
     """Names a column with declared categories; or a column of numbers, cut into bins at public `edges`."""
 
     column: str
-    edges: tuple[Real, ...] | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "edges", Histogram(column=self.column, edges=self.edges).edges)
+    edges: Annotated[tuple[Real, ...], increasing(2)] | None = None
 
 
 @described("matrix.Cells")
@@ -71,12 +69,9 @@ class Cells:
     Proof:     every row is in at most one cell.
     """
 
-    attributes: Annotated[tuple[Attribute, ...], NON_EMPTY]
-
-    def __post_init__(self) -> None:
-        for attribute in self.attributes:
-            if not isinstance(attribute, Attribute):
-                raise _require.fail("an attribute", type(attribute).__name__, "Attribute(column=...)")
+    attributes: Annotated[
+        tuple[Annotated[Attribute, instance_of(Attribute, "Attribute(column=...)")], ...], NON_EMPTY
+    ]
 
     @classmethod
     def of(cls, *columns: str | Attribute) -> Cells:
@@ -121,6 +116,9 @@ class Cells:
         if self.length(source.public) > MAX_ENTRIES:
             raise InvalidInput(f"these are {self.length(source.public):,} cells: too many to write out.")
         return self.counts(source).table(range(len(self.attributes))).ravel()
+
+
+CELLS = instance_of(Cells, "made by matrix.Cells.of(...)")
 
 
 @described("matrix.WorkloadAnswer")
@@ -173,12 +171,11 @@ class WorkloadAnswer:
         Biased: small counts are too large on average.
         """
         grid = self._grid()
-        matrix = getattr(grid, "matrix", None)
-        if matrix is None:
+        if not isinstance(grid, DenseGrid):
             return self.workload.times(inference.non_negative(self.cells))
         y = np.asarray(self.measured, dtype=np.float64)
         scale = max(1.0, float(grid.largest))
-        return self.workload.times(inference.non_negative_measured(matrix / scale, y / scale, 1.0))
+        return self.workload.times(inference.non_negative_measured(grid.matrix / scale, y / scale, 1.0))
 
     def integral(self) -> Floats:
         """Return the answers from non-negative integer cells, whose sum is the rounded sum of the
@@ -198,22 +195,14 @@ class WorkloadMechanism(Mechanism):
                covers this is checked when the mechanism is built. Least squares is post-processing.
     """
 
-    public: Public
-    cells: Cells
-    workload: Workload
-    strategy: Workload
+    public: Annotated[Public, PUBLIC]
+    cells: Annotated[Cells, CELLS]
+    workload: Annotated[Workload, WORKLOAD]
+    strategy: Annotated[Workload, WORKLOAD]
     norm: Norm
-    noise: Noise
+    noise: Annotated[Noise, instance_of(Noise, "IntegerLaplace or IntegerGaussian")]
 
     def __post_init__(self) -> None:
-        require_public(self.public)
-        for name, kind in (
-            ("cells", Cells),
-            ("workload", Workload),
-            ("strategy", Workload),
-            ("noise", Noise),
-        ):
-            _require_kind(name, getattr(self, name), kind)
         domain = self.cells.domain(self.public)
         if math.prod(domain) != self.workload.cells or (
             len(self.workload.domain) > 1 and domain != self.workload.domain
@@ -280,18 +269,6 @@ class WorkloadMechanism(Mechanism):
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
 
-def _require_kind(name: str, value: object, kind: Any) -> None:
-    """Refuse an argument of another type than `kind`, and say how one is made."""
-    how = {
-        "cells": "made by matrix.Cells.of(...)",
-        "workload": "a workload, such as matrix.prefix(64)",
-        "strategy": "a workload, such as matrix.Haar(n=64)",
-        "noise": "IntegerLaplace or IntegerGaussian",
-    }
-    if not isinstance(value, kind):
-        raise _require.fail(name, type(value).__name__, how[name])
-
-
 def strategy_sensitivity(public: Public, cells: Cells, strategy: Workload, norm: Norm) -> Sensitivity:
     """Return the sensitivity of the measurements of a strategy."""
     # A replaced row is exchanged: it leaves one cell and enters another.
@@ -322,15 +299,19 @@ def noise_for(
     )
 
 
+@_require.check_options
 def answer(
-    public: Public,
-    cells: Cells,
-    workload: Workload,
+    public: Annotated[Public, PUBLIC],
+    cells: Annotated[Cells, CELLS],
+    workload: Annotated[Workload, WORKLOAD],
     *,
     epsilon: Real | None = None,
     delta: float = 0.0,
     rho: Real | None = None,
-    strategy: Factorization | None = None,
+    strategy: Annotated[
+        Factorization, instance_of(Factorization, "a Factorization, such as matrix.haar(64) returns")
+    ]
+    | None = None,
 ) -> WorkloadMechanism:
     """Return the mechanism that answers a workload at a price with the least expected error among the known
     strategies, or with that of a given factorization (`strategy`).
@@ -338,13 +319,6 @@ def answer(
     epsilon alone: Laplace noise. epsilon and delta: Laplace or Gaussian, whichever is predicted to be better.
     rho: Gaussian, in zCDP; `delta` is not used then.
     """
-    require_public(public)
-    _require_kind("cells", cells, Cells)
-    _require_kind("workload", workload, Workload)
-    if strategy is not None and not isinstance(strategy, Factorization):
-        raise _require.fail(
-            "strategy", type(strategy).__name__, "a Factorization, such as matrix.haar(64) returns"
-        )
     norms = norms_for_price(epsilon, delta, rho)
     plans = [strategy] if strategy is not None else [optimize(workload, norm) for norm in norms]
     options = []

@@ -46,11 +46,12 @@ from scipy import linalg, optimize, sparse
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
-from ..._require import POSITIVE, at_least
+from ..._require import POSITIVE, at_least, at_most
+from ..limits import instance_of
 from . import triangular
-from .compound import Marginals
+from .compound import Marginals, Product, Weights, one_for_each
 from .triangular import Dense
-from .workloads import Identity, Workload, prefix
+from .workloads import WORKLOAD, Identity, Workload, prefix
 
 Floats = NDArray[np.float64]
 
@@ -246,20 +247,11 @@ class Hierarchical(Strategy):
 
     n: Annotated[int, at_least(1)]
     branching: Annotated[int, at_least(2)] = 2
-    weights: tuple[float, ...] = ()
+    weights: Weights = ()
 
     def __post_init__(self) -> None:
-        weights = tuple(_require.listed(weights=self.weights)) or (1.0,) * len(
-            tree_levels(self.n, self.branching)
-        )
-        for weight in weights:
-            _require.positive(weight=weight)
-        if len(weights) != len(tree_levels(self.n, self.branching)):
-            raise InvalidInput(
-                f"a tree over {self.n} cells with {self.branching} branches has "
-                f"{len(tree_levels(self.n, self.branching))} levels, got {len(weights)} weights."
-            )
-        object.__setattr__(self, "weights", tuple(float(w) for w in weights))
+        levels = len(tree_levels(self.n, self.branching))
+        object.__setattr__(self, "weights", one_for_each(self.weights, levels, "levels of the tree"))
 
     @property
     def domain(self) -> tuple[int, ...]:
@@ -325,10 +317,7 @@ class Fourier(Strategy):
     Sine and cosine of a frequency have the same weight, so that all columns have the same length.
     """
 
-    workload: Workload
-
-    def __post_init__(self) -> None:
-        _require_workload(self.workload)
+    workload: Annotated[Workload, WORKLOAD]
 
     @property
     def domain(self) -> tuple[int, ...]:
@@ -362,12 +351,9 @@ class WeightedTree(Strategy):
     levels are gone through three times, from the top.)
     """
 
-    workload: Workload
+    workload: Annotated[Workload, WORKLOAD]
     norm: Norm = "l2"
     branching: Annotated[int, at_least(2)] = 2
-
-    def __post_init__(self) -> None:
-        _require_workload(self.workload)
 
     @property
     def domain(self) -> tuple[int, ...]:
@@ -420,11 +406,8 @@ def _level_rows(levels: list[int], n: int) -> list[slice]:
 class Optimal(Strategy):
     """The strategy of least error under Gaussian noise, to a proved relative gap: see `gaussian`."""
 
-    workload: Workload
+    workload: Annotated[Workload, WORKLOAD]
     gap: Annotated[float, POSITIVE] = 1e-4
-
-    def __post_init__(self) -> None:
-        _require_workload(self.workload)
 
     @property
     def domain(self) -> tuple[int, ...]:
@@ -453,11 +436,10 @@ class PIdentity(Strategy):
     """Single cells and p further questions, found by descent: OPT_0 of HDMM, for Laplace noise (see
     `p_identity`). p is cells / 16 rounded down, at least 1, unless given; 0 stands for not given."""
 
-    workload: Workload
+    workload: Annotated[Workload, WORKLOAD]
     p: Annotated[int, at_least(0)] = 0
 
     def __post_init__(self) -> None:
-        _require_workload(self.workload)
         if not self.p:
             object.__setattr__(self, "p", max(1, self.workload.cells // 16))
 
@@ -480,14 +462,11 @@ class LowerTriangular(Strategy):
     """A lower-triangular strategy over n steps, as streams and DP-FTRL use it, for a workload whose cells are
     the steps; see `triangular`."""
 
-    strategy: triangular.Toeplitz | triangular.Dense
+    strategy: Annotated[
+        triangular.Toeplitz | triangular.Dense,
+        instance_of(triangular.Triangular, "lower triangular, such as Toeplitz(...)"),
+    ]
     n: Annotated[int, at_least(1)]
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.strategy, triangular.Triangular):
-            raise _require.fail(
-                "strategy", type(self.strategy).__name__, "lower triangular, such as Toeplitz(...)"
-            )
 
     @property
     def domain(self) -> tuple[int, ...]:
@@ -514,9 +493,8 @@ def sensitivity(strategy: Workload, norm: Norm = "l2") -> float:
     (1.0, 2.0)
     """
     _require.one_of(NORMS, norm=norm)
-    factors = getattr(strategy, "factors", None)
-    if factors is not None:
-        return float(np.prod([sensitivity(factor, norm) for factor in factors]))
+    if isinstance(strategy, Product):
+        return float(np.prod([sensitivity(factor, norm) for factor in strategy.factors]))
     if norm == "l1":
         return float(strategy.column_norms(1).max())
     return float(np.sqrt(strategy.column_norms(2).max()))
@@ -529,11 +507,6 @@ def _require_cells(n: int) -> None:
             f"strategies for {n:,} cells are not searched as one matrix (at most {MAX_CELLS:,}). Write the "
             "workload as a product over attributes, or as marginals."
         )
-
-
-def _require_workload(workload: Any) -> None:
-    if not isinstance(workload, Workload):
-        raise _require.fail("workload", type(workload).__name__, "a workload, such as prefix(16)")
 
 
 Set = tuple[int, ...]
@@ -601,15 +574,11 @@ def importance(marginals: Marginals, axes: list[Axis]) -> dict[Set, float]:
     return totals
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _MarginalStrategy(Workload):
     """A strategy for some marginals, written out as a matrix (`rows`) for small domains only."""
 
-    __slots__ = ()
-    marginals: Marginals
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.marginals, Marginals):
-            raise _require.fail("marginals", type(self.marginals).__name__, "made by matrix.marginals(...)")
+    marginals: Annotated[Marginals, instance_of(Marginals, "made by matrix.marginals(...)")]
 
     @property
     def domain(self) -> tuple[int, ...]:
@@ -639,8 +608,6 @@ class Residuals(_MarginalStrategy):
                sqrt(p_T c_T) over all T (Lagrange multipliers). The interactions are the eigenspaces of Wᵀ W,
                and every column has the same norm, which is when the SVD bound is attained (Li & Miklau 2013).
     """
-
-    marginals: Marginals
 
     @property
     def queries(self) -> int:
@@ -695,8 +662,6 @@ class MeasuredMarginals(_MarginalStrategy):
     (McKenna, Miklau, Hay & Machanavajjhala 2018, PVLDB 11(10).) Least squares over the tables is that of
     `inference.consistent_marginals`.
     """
-
-    marginals: Marginals
 
     @property
     def queries(self) -> int:
@@ -802,15 +767,15 @@ class Triangle:
         return Dense(rows=tuple(tuple(row[: t + 1].tolist()) for t, row in enumerate(self.C)))
 
 
+@_require.check_options
 @lru_cache(maxsize=16)
-def optimal_prefix(steps: int, minimize: str = "max", gap: float = 1e-3) -> Triangle:
+def optimal_prefix(
+    steps: Annotated[int, at_least(1), at_most(MAX_STEPS)],
+    minimize: Literal["max", "rms"] = "max",
+    gap: Annotated[float, POSITIVE] = 1e-3,
+) -> Triangle:
     """Return the lower-triangular strategy for prefix sums with the smallest maximum (`minimize` "max") or
     root mean squared ("rms") error, up to a relative `gap` that is proved by the dual."""
-    _require.integer(steps=steps, at_least=1)
-    _require.one_of(("max", "rms"), minimize=minimize)
-    _require.positive(gap=gap)
-    if steps > MAX_STEPS:
-        raise _require.fail("steps", steps, f"at most {MAX_STEPS} for an optimal strategy; see matrix.blt")
     if minimize == "max":
         return _gamma(np.tril(np.ones((steps, steps))), gap)
     # The gap of the squared error, which is about twice that of the error.

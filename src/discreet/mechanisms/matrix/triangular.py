@@ -32,6 +32,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,8 @@ from scipy import optimize
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
+from ..._require import FLOAT, NON_EMPTY, at_least, at_most
+from ..limits import FLOAT_ROWS
 
 Matrix = npt.NDArray[np.float64]
 
@@ -88,17 +91,13 @@ class Toeplitz(Triangular):
     A stream keeps the noise of one past step for each coefficient but the first.
     """
 
-    coefficients: tuple[float, ...]
+    coefficients: Annotated[tuple[Annotated[float, FLOAT], ...], NON_EMPTY]
 
     def __post_init__(self) -> None:
-        values = _require.listed(coefficients=self.coefficients)
-        _require.non_empty(coefficients=values)
-        for value in values:
-            _require.finite(coefficient=value)
-        if not values[0]:
-            raise _require.fail("the first coefficient", values[0], "other than zero: C must have an inverse")
-        _check_size(max(abs(value) for value in values))
-        object.__setattr__(self, "coefficients", tuple(float(value) for value in values))
+        first = self.coefficients[0]
+        if not first:
+            raise _require.fail("the first coefficient", first, "other than zero: C must have an inverse")
+        _check_size(max(abs(value) for value in self.coefficients))
 
     @property
     def bands(self) -> int:
@@ -118,21 +117,16 @@ class Toeplitz(Triangular):
 class Dense(Triangular):
     """C by its rows, each up to the diagonal: ((1.0,), (0.5, 1.0), ...)."""
 
-    rows: tuple[tuple[float, ...], ...]
+    rows: Annotated[tuple[tuple[float, ...], ...], FLOAT_ROWS]
 
     def __post_init__(self) -> None:
-        rows = tuple(tuple(_require.listed(row=row)) for row in _require.listed(rows=self.rows))
-        _require.non_empty(rows=rows)
-        for t, row in enumerate(rows):
-            for value in row:
-                _require.finite(entry=value)
+        for t, row in enumerate(self.rows):
             if len(row) != t + 1 or not row[-1]:
                 raise InvalidInput(
                     f"row {t} of a strategy must have {t + 1} entries, the last of them not zero: C "
                     f"is lower triangular and has an inverse."
                 )
-        _check_size(max(abs(value) for row in rows for value in row))
-        object.__setattr__(self, "rows", tuple(tuple(float(value) for value in row) for row in rows))
+        _check_size(max(abs(value) for row in self.rows for value in row))
 
     @property
     def bands(self) -> int:
@@ -158,7 +152,10 @@ def _check_size(largest: float) -> None:
 IDENTITY = Toeplitz(coefficients=(1.0,))
 
 
-def square_root(steps: int, bands: int | None = None) -> Toeplitz:
+@_require.check_options
+def square_root(
+    steps: Annotated[int, at_least(1)], bands: Annotated[int, at_least(1)] | None = None
+) -> Toeplitz:
     """Return the square root of the matrix of prefix sums: coefficient k is (2k choose k) / 4^k, the series
     of (1 - x)^(-1/2).
 
@@ -170,9 +167,6 @@ def square_root(steps: int, bands: int | None = None) -> Toeplitz:
     >>> square_root(4).coefficients
     (1.0, 0.5, 0.375, 0.3125)
     """
-    _require.integer(steps=steps, at_least=1)
-    if bands is not None:
-        _require.integer(bands=bands, at_least=1)
     coefficients = [1.0]
     for k in range(1, min(steps, bands or steps)):
         coefficients.append(coefficients[-1] * (2 * k - 1) / (2 * k))
@@ -327,15 +321,10 @@ class Buffered(Triangular):
     `triangular.sensitivity` exact for units that take part several times.
     """
 
-    decays: tuple[float, ...]
-    inverse_decays: tuple[float, ...]
+    decays: tuple[Annotated[float, FLOAT], ...]
+    inverse_decays: tuple[Annotated[float, FLOAT], ...]
 
     def __post_init__(self) -> None:
-        for name in ("decays", "inverse_decays"):
-            values = _require.listed(**{name: getattr(self, name)})
-            for value in values:
-                _require.finite(decay=value)
-            object.__setattr__(self, name, tuple(float(value) for value in values))
         mixed = [d for pair in zip(self.decays, self.inverse_decays, strict=False) for d in pair]
         interlaced = all(a > b for a, b in pairwise(mixed))
         if len(self.decays) != len(self.inverse_decays) or not self.decays or not interlaced:
@@ -438,8 +427,15 @@ def _factors(decays: Floats, inverse: Floats, steps: int) -> tuple[float, float]
     return math.sqrt(column * largest), math.sqrt(column * mean)
 
 
+@_require.check_options
 @lru_cache(maxsize=64)
-def blt(steps: int, buffers: int = 4, *, minimize: str = "max") -> Buffered:
+def blt(
+    # for more steps the decays would be 1 in floats
+    steps: Annotated[int, at_least(1), at_most(_MAX_STEPS)],
+    buffers: Annotated[int, at_least(1), at_most(MAX_BUFFERS)] = 4,
+    *,
+    minimize: Literal["max", "rms"] = "max",
+) -> Buffered:
     """Return the buffered linear Toeplitz strategy with the least error of prefix sums over `steps` steps,
     where every unit takes part once. `minimize` says which error: the largest ("max") or the root mean square
     ("rms").
@@ -448,13 +444,6 @@ def blt(steps: int, buffers: int = 4, *, minimize: str = "max") -> Buffered:
     (arXiv:2408.08868 minimizes the same error). The starts are fixed, so that the same arguments give the
     same strategy.
     """
-    _require.integer(steps=steps, at_least=1)
-    _require.integer(buffers=buffers, at_least=1)
-    _require.one_of(("max", "rms"), minimize=minimize)
-    if buffers > MAX_BUFFERS:
-        raise _require.fail("buffers", buffers, f"at most {MAX_BUFFERS}")
-    if steps > _MAX_STEPS:
-        raise _require.fail("steps", steps, "at most 2**48, so that the decays are below 1 in floats")
     # At this least 1 - decay a power falls by 0.1% over all steps: slower ones are nearly constant.
     slowest = max(_SLOWEST, 1e-3 / steps)
     which = 0 if minimize == "max" else 1

@@ -29,6 +29,7 @@ from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
 from ..._require import at_least
+from ..limits import FLOAT_ROWS, instance_of
 
 Floats = NDArray[np.float64]
 
@@ -108,6 +109,10 @@ class Workload:
                 f"{what} of a workload with {self.queries:,} questions and {self.cells:,} cells would have "
                 f"{entries:,} entries. Keep it implicit: a product over attributes, or marginals."
             )
+
+
+WORKLOAD = instance_of(Workload, "a workload, such as matrix.prefix(64)")
+Sizes = tuple[Annotated[int, at_least(1)], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,26 +253,18 @@ class Explicit(Workload):
     """Any matrix, row by row. `over`: the number of values of each attribute whose combinations are the
     cells, the last attribute varying fastest; one attribute unless given."""
 
-    matrix: tuple[tuple[float, ...], ...]
-    over: tuple[int, ...] = ()
+    matrix: Annotated[tuple[tuple[float, ...], ...], FLOAT_ROWS]
+    over: Sizes = ()
 
     def __post_init__(self) -> None:
-        rows = tuple(tuple(_require.listed(row=row)) for row in _require.listed(matrix=self.matrix))
-        _require.non_empty(matrix=rows)
-        if len({len(row) for row in rows}) > 1 or not rows[0]:
+        cells = len(self.matrix[0])
+        if not cells or any(len(row) != cells for row in self.matrix):
             raise InvalidInput("the rows of a workload must have one length, of at least 1.")
-        for row in rows:
-            _require.finite(**{f"entry_{j}": value for j, value in enumerate(row)})
-        object.__setattr__(self, "matrix", tuple(tuple(float(v) for v in row) for row in rows))
         if max(abs(v) for row in self.matrix for v in row) > LARGEST:
             raise InvalidInput(f"the entries of a workload must be at most {LARGEST:g} in size.")
-        over = tuple(_require.listed(over=self.over)) or (len(rows[0]),)
-        for size in over:
-            _require.integer(size=size, at_least=1)
-        if math.prod(over) != len(rows[0]):
-            raise InvalidInput(
-                f"attributes of sizes {over} have {math.prod(over)} cells, the rows {len(rows[0])}."
-            )
+        over = self.over or (cells,)
+        if math.prod(over) != cells:
+            raise InvalidInput(f"attributes of sizes {over} have {math.prod(over)} cells, the rows {cells}.")
         object.__setattr__(self, "over", over)
 
     @property
@@ -322,10 +319,7 @@ def all_ranges(n: int) -> AllRanges:
 
 def explicit(matrix: Any, over: Sequence[int] = ()) -> Explicit:
     """Return the workload of any matrix, an array or rows of numbers; `over` as in `Explicit`."""
-    try:
-        array = np.asarray(matrix)
-    except ValueError:
-        raise InvalidInput("the rows of a workload must have one length.") from None
+    array = _as_array(matrix)
     if (
         array.ndim != 2
         or array.dtype == object
@@ -335,19 +329,22 @@ def explicit(matrix: Any, over: Sequence[int] = ()) -> Explicit:
         raise _require.fail(
             "matrix", f"an array of shape {array.shape} and kind {array.dtype}", "rows of numbers"
         )
-    sizes = tuple(_require.listed(over=over))
-    return Explicit(matrix=tuple(map(tuple, array.astype(np.float64).tolist())), over=sizes)
+    return Explicit(matrix=tuple(map(tuple, array.astype(np.float64).tolist())), over=over)  # type: ignore[arg-type]
 
 
 def predicates(conditions: Any, over: Sequence[int] = ()) -> Explicit:
     """Return the workload that counts by conditions: rows of True and False, one entry for each cell."""
-    try:
-        array = np.asarray(conditions)
-    except ValueError:
-        raise InvalidInput("the rows of a workload must have one length.") from None
+    array = _as_array(conditions)
     if array.dtype != bool:
         raise _require.fail("conditions", f"an array of kind {array.dtype}", "rows of True and False")
     return explicit(array, over)
+
+
+def _as_array(rows: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(rows)
+    except ValueError:
+        raise InvalidInput("the rows of a workload must have one length.") from None
 
 
 def _blocks(rows: int, columns: int) -> Iterator[slice]:
