@@ -187,7 +187,8 @@ class BudgetedDataset:
     @property
     def policy(self) -> Policy:
         """The budgets now in force."""
-        return books.policy_of(self.ledger)
+        with self.ledger.refreshed():
+            return books.policy_of(self.ledger)
 
     @property
     def vault(self) -> Vault:
