@@ -187,6 +187,11 @@ class Query:
     _recipes: Recipes = field(init=False, repr=False, compare=False)
     _bounding: Bounding = field(init=False, repr=False, compare=False)
     _allocation: Allocation = field(init=False, repr=False, compare=False)
+    # The plan, and the errors that the intervals do not cover, in words; and the delta that is spent: 0 where
+    # all noise is Laplace and all groups are public.
+    words: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    notes: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _shown_delta: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._check()
@@ -210,6 +215,11 @@ class Query:
             # probabilities of showing a group that are too small to be tabulated are refused here, before the
             # charge
             price.units_always_shown(*self._allocation.selection)
+        parts = (self.public, self._plan, self._recipes, self._bounding, self._allocation, self.other)
+        set_field(self, "words", words(*parts))
+        set_field(self, "notes", notes(*parts))
+        is_pure = pure.epsilon_of(self.event) is not None
+        set_field(self, "_shown_delta", 0.0 if is_pure else float(self.delta))
         self._try_outputs()
 
     def rehearse(self, source: Source) -> None:
@@ -343,11 +353,6 @@ class Query:
         return epsilon, rho
 
     @property
-    def _shown_delta(self) -> float:
-        """The delta that is spent: 0 where all noise is Laplace and all groups are public."""
-        return 0.0 if pure.epsilon_of(self.event) is not None else float(self.delta)
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """The names of the output columns."""
         return tuple(name for name, _ in self._plan.outputs)
@@ -358,16 +363,6 @@ class Query:
             isinstance(n, OutputReference) and n.kind == "aggregate"
             for n in walk(self._plan.outputs[column][1])
         )
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The plan in words."""
-        return words(self.public, self._plan, self._recipes, self._bounding, self._allocation, self.other)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The errors that the intervals do not cover, in words."""
-        return notes(self.public, self._plan, self._recipes, self._bounding, self._allocation, self.other)
 
     def preview(self, confidence: float = 0.95) -> Preview:
         """Return the price, error and plan, without touching data."""

@@ -151,7 +151,8 @@ class DuckDB:
         with self._cancellable() as cursor:
             for sql in texts:
                 try:
-                    cursor.execute(f"EXPLAIN {sql}")
+                    # EXPLAIN would plan as well, and then draw the plan, which takes as long again.
+                    cursor.execute(f"PREPARE planned AS {sql}")
                 except Exception:
                     # After an internal error DuckDB would refuse every further statement.
                     self._opened.try_renew()
@@ -461,11 +462,12 @@ def engine_of(source: Source) -> Engine:
 
     A `Memory` source keeps its engine, so that it is made once.
     """
-    if isinstance(source, Engine):
-        return source
     if isinstance(source, Memory) and source._discreet_engine is not None:
         engine: Engine = source._discreet_engine
         return engine
+    # The first needs no look at every method, as a protocol does.
+    if isinstance(source, DuckDB | Engine):
+        return source
     columns = [name for name, _ in source.public.schema]
     unit = source.public.unit.column
     names = list(dict.fromkeys([*columns, *([unit] if unit else [])]))
