@@ -79,10 +79,12 @@ class Select(exp.Select):
     """
 
     def select(self, *columns: Any) -> Select:  # type: ignore[override]
-        return super().select(*columns, copy=False)
+        super().select(*columns, copy=False)
+        return self
 
     def from_(self, relation: Any) -> Select:  # type: ignore[override]
-        return super().from_(_relation(relation), copy=False)
+        super().from_(_relation(relation), copy=False)
+        return self
 
     def join(self, relation: Any, on: Any = None, *, side: str = "", kind: str = "") -> Select:  # type: ignore[override]
         sides = {"side": side} if side else {}
@@ -94,10 +96,13 @@ class Select(exp.Select):
         return super().where(condition, copy=False)
 
     def group_by(self, *columns: Any) -> Select:  # type: ignore[override]
-        return super().group_by(*columns, copy=False) if columns else self
+        if columns:
+            super().group_by(*columns, copy=False)
+        return self
 
     def distinct(self) -> Select:  # type: ignore[override]
-        return super().distinct(copy=False)
+        super().distinct(copy=False)
+        return self
 
     def with_(self, alias: str, as_: exp.Select, materialized: bool | None = None) -> Select:  # type: ignore[override]
         named = exp.TableAlias(this=exp.Identifier(this=alias, quoted=False))

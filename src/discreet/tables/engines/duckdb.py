@@ -302,6 +302,13 @@ class _Opened:
         self._stamps = {name: file_stamp(data) for name, data in tables.items()}
         self._data, self._original_data = dict(tables), dict(tables)
         self._open()
+        # the tables that queries read in place
+        self._parquet = {
+            name: data
+            for name, data in self._data.items()
+            if (isinstance(data, Files) and data.kind == "parquet")
+            or (isinstance(data, str | Path) and file_kind(str(data)) == "parquet")
+        }
         _OPEN.add(self)
         # From now on the tables in memory are Arrow tables: the host may change its data frame, but a renewed
         # connection must hold the same rows.
@@ -374,12 +381,8 @@ class _Opened:
         Queries read Parquet files in place. Only of the file that was opened is it known that every value can
         be read; in another one a single row could decide whether queries fail.
         """
-        for name, stamp in self._stamps.items():
-            data = self._data[name]
-            parquet = (isinstance(data, Files) and data.kind == "parquet") or (
-                isinstance(data, str | Path) and file_kind(str(data)) == "parquet"
-            )
-            if parquet and stamp is not None and file_stamp(data) != stamp:
+        for name, data in self._parquet.items():
+            if (stamp := self._stamps[name]) is not None and file_stamp(data) != stamp:
                 raise EngineError(
                     f"the file of table {name!r} has changed since it was opened, or is gone. Open the table "
                     "again."
