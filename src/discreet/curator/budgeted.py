@@ -282,8 +282,9 @@ class BudgetedDataset:
         other numbers are of the analyst's own account, or the dataset's if they have none. `requested_price`
         is the (epsilon, delta) that the release was asked with, if any: `requested_price_of(mechanism)`.
         """
-        owners = self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))
-        previews = [accounts.preview(event, self.periods, requested_price) for accounts in owners]
+        with self.ledger.refreshed():
+            owners = self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))
+            previews = [accounts.preview(event, self.periods, requested_price) for accounts in owners]
         tightest = min(
             previews,
             key=lambda preview: (preview.admitted, float("inf") if preview.fits is None else preview.fits),

@@ -233,11 +233,13 @@ class Curator(BudgetedDataset):
         described = description_of(mechanism)
         if described is None:
             return None
-        stored = self.ledger.last("release", self._question(getattr(mechanism, "key", described)))
-        if stored is None:
-            return None
-        if analyst in (STEWARD, stored.body["analyst"]):
-            return self.ledger.entry(stored.body["charge"]).time
+        key = self._question(getattr(mechanism, "key", described))
+        with self.ledger.refreshed():
+            stored = self.ledger.last("release", key)
+            if stored is None:
+                return None
+            if analyst in (STEWARD, stored.body["analyst"]):
+                return self.ledger.entry(stored.body["charge"]).time
         served = (
             entry.time
             for entry in self.ledger.entries(kind=books.SERVED, after=stored.seq)

@@ -133,16 +133,14 @@ class Questions(SessionBase):
             answered = self.curator.given_before(query, self.analyst)
             return QueryPreview(query.preview(confidence), cost, answered)
         terms = Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
-        with self.ledger.refreshed():
-            query = self._query(text, terms)
-            cost = self.curator.preview(
-                query.event, analyst=self.analyst, requested_price=requested_price_of(query)
-            )
-            answered = self.curator.given_before(query, self.analyst)
+        query = self._query(text, terms)
+        cost = self.curator.preview(
+            query.event, analyst=self.analyst, requested_price=requested_price_of(query)
+        )
         query_preview = (
             query.preview(confidence) if isinstance(query, Query) else query.preview_of_one(confidence)
         )
-        return QueryPreview(query_preview, cost, answered)
+        return QueryPreview(query_preview, cost, self.curator.given_before(query, self.analyst))
 
     @_require.paying
     def cut_off(
