@@ -31,7 +31,7 @@ ANSWER = Query(sql=SQL, public=SOURCE.public, epsilon=2, rows=2, groups=2)(
 
 def test_an_answer_travels_as_text_and_back():
     assert Answer.from_json(ANSWER.to_json()) == ANSWER
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="not the description of an answer"):
         Answer.from_json('{"type": "public.Text"}')
 
 

@@ -284,7 +284,7 @@ def test_missing_bounds_mean_refusal_not_no_noise(monkeypatch):
         "SELECT AVG(EXP(EXP(age))) FROM people",
         "SELECT SUM(id) FROM people",
     ):
-        with pytest.raises(QueryError):
+        with pytest.raises(QueryError, match="needs a number"):
             Query(sql=sql, public=public, epsilon=1, rows=1)
     with pytest.raises(ValueError, match="not declared how many"):
         Query(sql="SELECT COUNT(*) FROM people", public=public, epsilon=1)
@@ -334,5 +334,5 @@ def test_neighbors_are_told_apart_by_the_check_at_all():
     without = nb.exact(query, ENGINE.load([], []))
     assert with_heavy.measures[0][0] - without.measures[0][0] == 27
     tight = dataclasses.replace(query, rows=26)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=r"claim\.l"):
         nb.assert_within(tight, with_heavy, without)

@@ -90,7 +90,7 @@ def test_coins_follow_the_table():
 
 
 def test_a_price_of_nothing_is_refused():
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="an epsilon and a delta above zero"):
         partition.show_probabilities(epsilon=Fraction(1), delta=Fraction(0))
     with pytest.raises(InvalidInput, match="more than"):
         partition.show_probabilities(epsilon=Fraction(1, 10**9), delta=Fraction(1, 10**12))

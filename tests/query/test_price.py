@@ -255,7 +255,7 @@ def test_asking_by_accuracy_searches_up_to_its_largest_price():
     ],
 )
 def test_a_bad_price_is_refused(bad):
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match=list(bad or {"epsilon": None})[-1].removesuffix("s")):
         query(**bad)
 
 
@@ -296,7 +296,7 @@ def test_a_query_is_its_description():
 
 def test_a_query_runs_only_on_what_it_was_priced_for():
     found = query(epsilon=1)
-    with pytest.raises(PublicMismatch):
+    with pytest.raises(PublicMismatch, match="public facts"):
         found(rand_hie(year=1), entropy=Entropy())
 
 
@@ -348,7 +348,7 @@ def test_sums_as_large_as_they_get_neither_wrap_nor_raise():
 
 
 def test_the_unit_of_a_query_error_is_a_value_error():
-    with pytest.raises(QueryError) as error:
+    with pytest.raises(QueryError, match="nowhere") as error:
         query("SELECT nothing FROM nowhere", epsilon=1)
     assert isinstance(error.value, ValueError)
 

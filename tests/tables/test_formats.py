@@ -130,7 +130,7 @@ def test_the_walk_of_a_steward_with_such_a_file(folder):
     ],
 )
 def test_a_format_that_cannot_be_is_refused(bad):
-    with pytest.raises(dp.InvalidInput):
+    with pytest.raises(dp.InvalidInput, match=f"{list(bad)[-1]} must be"):
         Format(**bad)
 
 

@@ -257,7 +257,7 @@ def broken():
     raw.register("own", pa.table({"s": raw_text([b"\xff\xfe"])}))
     with pytest.raises(duckdb.InternalException):
         raw.execute("SELECT UPPER(s) FROM own").fetchall()
-    with pytest.raises(duckdb.FatalException):
+    with pytest.raises(duckdb.FatalException, match="invalidated"):
         raw.execute("SELECT 1")
     return engine
 

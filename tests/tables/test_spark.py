@@ -545,7 +545,7 @@ def test_a_query_that_is_too_late_before_its_first_job_starts_none(spark):
             outcomes.append(refusal)
         ended.set()
 
-    with pytest.raises(TimeLimit):
+    with pytest.raises(TimeLimit, match="seconds"):
         engine._run(planned_slowly)
     planned.set()
     assert ended.wait(600)

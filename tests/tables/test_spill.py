@@ -117,7 +117,7 @@ def test_a_trial_ledger_is_gone_with_its_session_after_a_refusal_and_after_a_cra
 
     table = {"table": "t", "schema": {"x": dp.Bounds(0, 1)}, "unit": dp.rows(), "ledger": ":memory:"}
     for terms in ({}, {"budget": dp.Budget(epsilon=1, delta=0.5)}, {"budget": "much"}):
-        with pytest.raises(dp.DiscreetError):
+        with pytest.raises(dp.DiscreetError, match=r"budget|delta"):
             dp.open({"x": [1]}, **table, **terms)
     assert left() == []
     victim = subprocess.Popen(

@@ -187,7 +187,8 @@ class BudgetedDataset:
     @property
     def policy(self) -> Policy:
         """The budgets now in force."""
-        return books.policy_of(self.ledger)
+        with self.ledger.refreshed():
+            return books.policy_of(self.ledger)
 
     @property
     def vault(self) -> Vault:
@@ -281,8 +282,9 @@ class BudgetedDataset:
         other numbers are of the analyst's own account, or the dataset's if they have none. `requested_price`
         is the (epsilon, delta) that the release was asked with, if any: `requested_price_of(mechanism)`.
         """
-        owners = self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))
-        previews = [accounts.preview(event, self.periods, requested_price) for accounts in owners]
+        with self.ledger.refreshed():
+            owners = self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))
+            previews = [accounts.preview(event, self.periods, requested_price) for accounts in owners]
         tightest = min(
             previews,
             key=lambda preview: (preview.admitted, float("inf") if preview.fits is None else preview.fits),

@@ -224,11 +224,13 @@ class Curator(BudgetedDataset):
         described = description_of(mechanism)
         if described is None:
             return None
-        stored = self.ledger.last("release", self._question(normal_form(mechanism, described)))
-        if stored is None:
-            return None
-        if analyst in (STEWARD, stored.body["analyst"]):
-            return self.ledger.entry(stored.body["charge"]).time
+        key = self._question(normal_form(mechanism, described))
+        with self.ledger.refreshed():
+            stored = self.ledger.last("release", key)
+            if stored is None:
+                return None
+            if analyst in (STEWARD, stored.body["analyst"]):
+                return self.ledger.entry(stored.body["charge"]).time
         served = (
             entry.time
             for entry in self.ledger.entries(kind=books.SERVED, after=stored.seq)

@@ -286,7 +286,8 @@ def check_lengths(thing: Any, public: Public) -> None:
                 "once."
             )
         if dataclasses.is_dataclass(part) and not isinstance(part, type | Public):
-            pending += [getattr(part, field.name, None) for field in dataclasses.fields(part)]
+            # What a class makes of its own parameters is no part of its description.
+            pending += [getattr(part, field.name, None) for field in dataclasses.fields(part) if field.init]
         elif isinstance(part, tuple | list) and any(map(dataclasses.is_dataclass, part)):
             pending += part
 

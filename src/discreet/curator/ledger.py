@@ -14,8 +14,9 @@ import json
 import os
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,6 +138,18 @@ class Ledger:
         entry: Entry = self.look(lambda reader: reader.entry(seq))
         return entry
 
+    @contextmanager
+    def refreshed(self) -> Iterator[None]:
+        """Read new entries now, and then, in this thread and block, open the store for entries only that are
+        not remembered (`History.recent`): a preview looks at the same few entries nine times."""
+        self.look(lambda reader: None)
+        before = getattr(self._local, "refreshed", None)
+        self._local.refreshed = os.getpid()
+        try:
+            yield
+        finally:
+            self._local.refreshed = before
+
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
         """Return the newest entry of a kind, about a topic if one is given."""
         newest: Entry | None = self.look(lambda reader: reader.last(kind, topic))
@@ -219,6 +232,9 @@ class Ledger:
         writer = self._writer
         if writer is not None:
             return read(writer)
+        if getattr(self._local, "refreshed", None) == os.getpid():
+            with suppress(_NotRemembered):
+                return read(RememberedReader(self._history))
         while True:
             head = self._history.head
             with self._store.reading() as db:
@@ -253,6 +269,8 @@ class History:
 
     def __init__(self, public: bytes | None) -> None:
         self.public = public
+        # The rows that were read last, by number: they never change.
+        self.recent: OrderedDict[int, Row] = OrderedDict()
         self.head = Anchor(0, GENESIS)
         self.newest: dict[tuple[str, str | None], int] = {}
         self._hashes = bytearray(GENESIS)
@@ -295,6 +313,15 @@ class History:
                 raise _tampered_error(row[0])
         return row
 
+    def keep(self, row: Row) -> None:
+        """Remember a verified row, unless it is large or holds a state, for `Ledger.refreshed`."""
+        is_small = len(row[3]) <= _LARGE and row[6] is None
+        if self.public is not None and is_small and row[0] <= self.head.seq:
+            with self._lock:
+                self.recent[row[0]] = row
+                while len(self.recent) > _RECENT:
+                    self.recent.popitem(last=False)
+
     def _remember(self, new: list[Any], head: Anchor) -> None:
         """Add verified entries, given as (kind, topic, seq, hash), and the new head."""
         for kind, topic, seq, digest in new:
@@ -323,6 +350,8 @@ class History:
             raise _tampered_error(head.seq + 1)
 
 
+# How many rows a history remembers, and how long each may be. Not tuned: a policy, a charge and a release.
+_RECENT, _LARGE = 16, 1 << 16
 # All histories of this process, for the hooks of a fork.
 _HISTORIES: weakref.WeakValueDictionary[int, History] = weakref.WeakValueDictionary()
 
@@ -377,7 +406,8 @@ class LedgerReader:
         row = next(iter(self.store.read_rows(self.db, seq, limit=1)), None) if possible else None
         if row is None or row[0] != seq:
             raise LedgerError(f"the ledger has no entry {seq}.")
-        return entry_of(self.history.verified(row))
+        self.history.keep(self.history.verified(row))
+        return entry_of(row)
 
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
         """Return the newest entry of a kind, about a topic if one is given."""
@@ -393,6 +423,32 @@ class LedgerReader:
         # A copy, because other threads may add to the history meanwhile.
         newest = list(self.history.newest.items())
         return [topic for (of, topic), seq in newest if of == kind and topic is not None and seq > after]
+
+
+class _NotRemembered(Exception):
+    """Says that an entry must be read from the store."""
+
+
+class RememberedReader:
+    """Reads what a `History` remembers, without the store; `_NotRemembered` if that is not enough."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    def entry(self, seq: int) -> Entry:
+        """Return the entry with a number."""
+        row = self.history.recent.get(seq)
+        if row is None:
+            raise _NotRemembered
+        return entry_of(self.history.verified(row))
+
+    def last(self, kind: str, topic: str | None = None) -> Entry | None:
+        """Return the newest entry of a kind, about a topic if one is given."""
+        seq = self.history.newest.get((kind, topic))
+        return None if seq is None else self.entry(seq)
+
+    def __getattr__(self, name: str) -> Any:
+        raise _NotRemembered
 
 
 class Writer:

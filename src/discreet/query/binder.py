@@ -176,7 +176,7 @@ def only(node: Node, allowed: set[str], where: str) -> None:
     for name, arg in node.args.items():
         if arg and name not in allowed:
             raise refuse(
-                arg if hasattr(arg, "walk") else node,
+                arg if isinstance(arg, exp.Expression) else node,
                 f"{name.strip('_').upper()} cannot be answered{where and ' ' + where}",
             )
 

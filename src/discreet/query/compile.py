@@ -26,6 +26,7 @@ from sqlglot import exp
 from .._public import Bounds
 from ..tables import semantics
 from ..tables.dialect import Dialect
+from ..tables.semantics import Select, aliased, name, select
 from .amounts import (
     Argument,
     aggregate_of,
@@ -47,14 +48,12 @@ from .operators import if_
 from .plan import GroupKey, Plan
 from .scan import (
     Kinds,
-    aliased,
     all_of,
     binary,
     clean,
     convert,
     identity,
     integer_literal,
-    name,
     not_null,
     raw_columns,
     refuse_without_row_numbers,
@@ -111,11 +110,11 @@ class Compiler:
         ]
         if self.chooses:
             return self._finish(self._with_chosen_totals(query, amounts), "chosen", totals)
-        pairs = exp.select(name("u"), name("j"), *amounts).from_("keyed")
+        pairs = select(name("u"), name("j"), *amounts).from_("keyed")
         pairs = pairs.group_by(name("u"), name("j"), *self._private_keys())
-        return self._finish(query.with_("pairs", copy=False, as_=pairs, materialized=False), "pairs", totals)
+        return self._finish(query.with_("pairs", as_=pairs, materialized=False), "pairs", totals)
 
-    def _with_chosen_totals(self, query: exp.Select, amounts: list[Node]) -> exp.Select:
+    def _with_chosen_totals(self, query: Select, amounts: list[Node]) -> Select:
         """Add WITH chosen AS the amounts of each unit in the groups that were chosen for it."""
         chosen = semantics.ChosenTotals(
             alias="chosen",
@@ -135,9 +134,9 @@ class Compiler:
         query = self._with_choice(query, [*self._hash_columns(), "x0"])
         if self.plan.many:
             hashed = [name(n) for n in self._hash_columns()]
-            mine = exp.select(name("u"), name("j"), *hashed, name("x0")).distinct().from_("chosen")
+            mine = select(name("u"), name("j"), *hashed, name("x0")).distinct().from_("chosen")
             # "mine" are the different values of each unit in each of its groups
-            query = query.with_("mine", copy=False, as_=mine.where(not_null("x0")))
+            query = query.with_("mine", as_=mine.where(not_null("x0")))
             order = self._hash(self._who(), *self._group(), name("x0"))
             picked = semantics.SmallestValues(
                 alias="picked", source="mine", order=order, n=self.bounding.rows
@@ -156,13 +155,13 @@ class Compiler:
         present = if_(exp.Not(this=exp.Is(this=sql(x), expression=exp.Null())), bounded)
         query = self._keyed([("x0", present)], choosing=self.plan.many)
         query = self._with_choice(query, [*self._hash_columns(), "x0"])
-        query = query.with_("present", copy=False, as_=exp.select("*").from_("chosen").where(not_null("x0")))
+        query = query.with_("present", as_=select("*").from_("chosen").where(not_null("x0")))
         if self.plan.many:
             query = self._some_rows(query)
             return self._finish(query, "picked", [aliased(exp.Count(this=exp.Star()), "m0")], "x0")
         return self._finish(query, "present", [aliased(exp.Count(this=exp.Star()), "m0")], "x0")
 
-    def _some_rows(self, query: exp.Select) -> exp.Select:
+    def _some_rows(self, query: Select) -> Select:
         """Add WITH picked AS at most `Bounding.rows` rows of each unit in each group, every such set of rows
         being equally likely.
 
@@ -180,14 +179,14 @@ class Compiler:
         unit counts at most `Bounding.rows` times for each value."""
         query = self._keyed([("k", sql(choice.expression))], choosing=self.chooses)
         query = self._with_choice(query, ["k"])
-        indexed = exp.select("*").from_("chosen").join(_values(choice.values, "v"), on=_equal("k", "vk"))
-        query = query.with_("indexed", copy=False, as_=indexed)
+        indexed = select("*").from_("chosen").join(_values(choice.values, "v"), on=_equal("k", "vk"))
+        query = query.with_("indexed", as_=indexed)
         source, total = "indexed", exp.Count(this=exp.Star())
         if self.plan.many:
             limited = least(exp.Count(this=exp.Star()), integer_literal(self.bounding.rows))
             # "mine" are the limited counts of each unit, group and value
-            mine = exp.select(name("j"), name("vi"), aliased(limited, "n")).from_("indexed")
-            query = query.with_("mine", copy=False, as_=mine.group_by(name("u"), name("j"), name("vi")))
+            mine = select(name("j"), name("vi"), aliased(limited, "n")).from_("indexed")
+            query = query.with_("mine", as_=mine.group_by(name("u"), name("j"), name("vi")))
             source, total = "mine", wide_sum(name("n"))
         return self._finish(query, source, [aliased(total, "m0")], "vi")
 
@@ -196,13 +195,11 @@ class Compiler:
         and only these sums are matched with the public keys, which is faster."""
         keys = [f"k{i}" for i in range(len(self.plan.keys))]
         totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
-        grouped = exp.select(*(name(k) for k in keys), *totals, copy=False).from_("rows", copy=False)
-        query = exp.select().with_("rows", copy=False, as_=self._rows(columns))
-        query = query.with_(
-            "read", copy=False, as_=grouped.group_by(*(name(k) for k in keys)) if keys else grouped
-        )
+        grouped = select(*(name(k) for k in keys), *totals).from_("rows")
+        query = select().with_("rows", as_=self._rows(columns))
+        query = query.with_("read", as_=grouped.group_by(*(name(k) for k in keys)) if keys else grouped)
         names = [f"m{i}" for i in range(len(sums))]
-        query = query.with_("keyed", copy=False, as_=self._indexed(self.plan.keys, names))
+        query = query.with_("keyed", as_=self._indexed(self.plan.keys, names))
         return self._finish(query, "keyed", [aliased(wide_sum(name(m)), m) for m in names])
 
     def _arguments(self, measures: list[Measure]) -> tuple[list[tuple[str, Node]], list[Argument | None]]:
@@ -232,23 +229,23 @@ class Compiler:
             return Argument(column_in_steps(raw, fact, step), 1, max(map(abs, bounds_in_steps(fact, step))))
         return Argument(semantics.NearestWhole(this=in_steps(sql(clean(x)), step)), 1, None)
 
-    def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> exp.Select:
+    def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> Select:
         """Add WITH keyed AS (unit u, group index j, arguments): every row of a group, before units' groups or
         rows are chosen; `choosing` adds the columns that the choice needs."""
         keys = self.plan.keys
-        query = exp.select().with_("read", copy=False, as_=self._rows(columns, choosing))
+        query = select().with_("read", as_=self._rows(columns, choosing))
         names = ["u", *self._identity_columns(choosing), *(alias for alias, _ in columns)]
         if self.plan.known_keys:
-            return query.with_("keyed", copy=False, as_=self._indexed(keys, names))
+            return query.with_("keyed", as_=self._indexed(keys, names))
         return self._with_occurring_groups(query, keys, names)
 
-    def _rows(self, columns: list[tuple[str, Node]], choosing: bool = False) -> exp.Select:
+    def _rows(self, columns: list[tuple[str, Node]], choosing: bool = False) -> Select:
         """Return SELECT of the unit, the keys and the arguments of every row."""
         keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.plan.keys)]
         projections = [aliased(node, alias) for alias, node in columns]
         identities = [aliased(name(str(self.identity)), n) for n in self._identity_columns(choosing)]
-        rows = exp.select(aliased(name(self.plan.unit), "u"), *identities, *keys, *projections, copy=False)
-        return rows.from_(self._source(choosing).subquery("s", copy=False), copy=False)
+        rows = select(aliased(name(self.plan.unit), "u"), *identities, *keys, *projections)
+        return rows.from_(self._source(choosing).subquery("s"))
 
     def _identity_columns(self, choosing: bool) -> list[str]:
         """Return the column of the unit's identity ("i"), where the unit is a row whose position (the column
@@ -278,10 +275,10 @@ class Compiler:
             return name(f"{x.name}r")
         return sql(x)
 
-    def _indexed(self, keys: tuple[GroupKey, ...], names: list[str]) -> exp.Select:
+    def _indexed(self, keys: tuple[GroupKey, ...], names: list[str]) -> Select:
         """Return SELECT of rows with the index of their group among all combinations of public keys, in the
         order of `exact.public_keys`."""
-        keyed = exp.select().from_("read", copy=False)
+        keyed = select().from_("read")
         index: Node = integer_literal(0)
         for i, k in enumerate(keys):
             keyed, position = _position(keyed, k, i)
@@ -291,30 +288,28 @@ class Compiler:
                 if i == 0
                 else binary(exp.Add, binary(exp.Mul, index, integer_literal(size)), position)
             )
-        return keyed.select(*(name(n) for n in names), aliased(convert(index, "bigint"), "j"), copy=False)
+        return keyed.select(*(name(n) for n in names), aliased(convert(index, "bigint"), "j"))
 
-    def _with_occurring_groups(
-        self, query: exp.Select, keys: tuple[GroupKey, ...], names: list[str]
-    ) -> exp.Select:
+    def _with_occurring_groups(self, query: Select, keys: tuple[GroupKey, ...], names: list[str]) -> Select:
         """Add WITH keyed AS the rows with the index of their group, where groups are not public: the groups
         that occur are numbered in the order of their keys, so that the order of two groups depends on no
         other."""
-        keyed = exp.select(*(name(n) for n in names)).from_("read")
+        keyed = select(*(name(n) for n in names)).from_("read")
         for i, k in enumerate(keys):
             if k.values is None:
                 keyed = keyed.select(name(f"k{i}")).where(not_null(f"k{i}"))
             else:
                 keyed, position = _position(keyed, k, i)
-                keyed = keyed.select(aliased(convert(position, "bigint"), f"k{i}"), append=True)
-        query = query.with_("named", copy=False, as_=keyed)
+                keyed = keyed.select(aliased(convert(position, "bigint"), f"k{i}"))
+        query = query.with_("named", as_=keyed)
         columns = [name(f"k{i}") for i in range(len(keys))]
-        seen = exp.select(*columns).distinct().from_("named")
+        seen = select(*columns).distinct().from_("named")
         number = exp.Window(
             this=exp.RowNumber(), order=exp.Order(expressions=[exp.Ordered(this=c.copy()) for c in columns])
         )
-        numbered = exp.select(*(c.copy() for c in columns), aliased(number, "j")).from_(seen.subquery("d"))
-        query = query.with_("dictionary", copy=False, as_=numbered, materialized=True)
-        with_index = exp.select(
+        numbered = select(*(c.copy() for c in columns), aliased(number, "j")).from_(seen.subquery("d"))
+        query = query.with_("dictionary", as_=numbered, materialized=True)
+        with_index = select(
             *(_qualified("named", n) for n in [*names, *(f"k{i}" for i in range(len(keys)))]),
             _qualified("dictionary", "j"),
         )
@@ -324,7 +319,7 @@ class Compiler:
                 for i in range(len(keys))
             ]
         )
-        return query.with_("keyed", copy=False, as_=with_index.from_("named").join("dictionary", on=on))
+        return query.with_("keyed", as_=with_index.from_("named").join("dictionary", on=on))
 
     def _private_keys(self) -> list[Node]:
         """Return the columns of the group keys, where groups are not public."""
@@ -343,46 +338,41 @@ class Compiler:
         uniform, and independent of other units."""
         return semantics.KeyedHash(key=self.key, expressions=list(parts))
 
-    def _with_choice(self, query: exp.Select, names: list[str]) -> exp.Select:
+    def _with_choice(self, query: Select, names: list[str]) -> Select:
         """Add WITH chosen AS the rows that count, with the columns `names`: of each unit the rows in its
         groups with the smallest ranks. Sums use `_with_chosen_totals` instead."""
         if not self.chooses:
-            chosen = exp.select(name("u"), name("j"), *(name(n) for n in names)).from_("keyed")
-            return query.with_("chosen", copy=False, as_=chosen)
+            chosen = select(name("u"), name("j"), *(name(n) for n in names)).from_("keyed")
+            return query.with_("chosen", as_=chosen)
         rank = aliased(self._rank(), "h")
-        ranked = exp.select(name("u"), name("j"), *(name(n) for n in names), rank).from_("keyed")
-        query = query.with_("ranked", copy=False, as_=ranked, materialized=True)
-        query = query.with_(
-            "pairs", copy=False, as_=exp.select(name("u"), name("h")).distinct().from_("ranked")
-        )
+        ranked = select(name("u"), name("j"), *(name(n) for n in names), rank).from_("keyed")
+        query = query.with_("ranked", as_=ranked, materialized=True)
+        query = query.with_("pairs", as_=select(name("u"), name("h")).distinct().from_("ranked"))
         choice = semantics.SmallestRanks(
             alias="chosen", source="ranked", pairs="pairs", n=self.bounding.groups, columns=names
         )
         query.args["with_"].append("expressions", choice)
         return query
 
-    def _finish(self, query: exp.Select, source: str, totals: list[Node], *beside: str) -> str:
+    def _finish(self, query: Select, source: str, totals: list[Node], *beside: str) -> str:
         """Return the text of the query for the aggregates `totals` of `source`, by group and by the columns
         `beside`; where groups are not public, with their keys."""
-        # copy=False, because nothing else uses this query: copying it at every step took half of the time
-        query = query.select(name("j"), *(name(b) for b in beside), *totals, copy=False).from_(
-            source, copy=False
-        )
-        query = query.group_by(name("j"), *(name(b) for b in beside), copy=False)
+        query = query.select(name("j"), *(name(b) for b in beside), *totals).from_(source)
+        query = query.group_by(name("j"), *(name(b) for b in beside))
         if not self.plan.known_keys:
             keys = [_qualified("dictionary", f"k{i}") for i in range(len(self.plan.keys))]
-            inner = query.copy()
-            clause = inner.args.pop("with_", None) or inner.args.pop("with", None)
-            outer = exp.select(exp.Column(this=exp.Star(), table=exp.to_identifier("r")), *keys).from_(
-                inner.subquery("r")
+            argument = "with_" if "with_" in query.args else "with"
+            clause = query.args.pop(argument, None)
+            outer = select(exp.Column(this=exp.Star(), table=exp.to_identifier("r")), *keys).from_(
+                query.subquery("r")
             )
             same_group = exp.EQ(this=_qualified("r", "j"), expression=_qualified("dictionary", "j"))
             outer = outer.join("dictionary", on=same_group)
-            outer.set("with_" if "with_" in query.args else "with", clause)
+            outer.set(argument, clause)
             query = outer
         return self.dialect.write(query)
 
-    def _source(self, choosing: bool = False) -> exp.Select:
+    def _source(self, choosing: bool = False) -> Select:
         """Return SELECT of the relation that the plan reads, with the columns that it uses."""
         arguments = [part for a in self.plan.aggregates for part in (a.argument, a.second)]
         used = columns_of(*(k.expression for k in self.plan.keys), *arguments)
@@ -392,7 +382,7 @@ class Compiler:
         return source_sql(self.plan.source, used, self.kinds)
 
 
-def _position(keyed: exp.Select, k: GroupKey, i: int) -> tuple[exp.Select, Node]:
+def _position(keyed: Select, k: GroupKey, i: int) -> tuple[Select, Node]:
     """Return the query without rows whose key number `i` is not one of its public values, and the index of
     the key's value among them."""
     values, column = k.values or (), name(f"k{i}")
@@ -421,7 +411,7 @@ def _equal(a: str, b: str) -> Node:
 
 
 def _qualified(table: str, column: str) -> Node:
-    return exp.column(exp.to_identifier(column, quoted=True), table=table)
+    return exp.Column(this=exp.Identifier(this=column, quoted=True), table=exp.to_identifier(table))
 
 
 def _count_distinct(column: str) -> Node:

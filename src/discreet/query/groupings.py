@@ -60,15 +60,6 @@ class PlainQuery:
         return cells
 
 
-def several_counts(text: object) -> bool:
-    """Return whether a statement may ask for several counts or groupings. It only looks for words, before
-    anything is parsed, so that the answer may be True for a statement with a single count."""
-    if not isinstance(text, str):
-        return False
-    words = text.upper()
-    return words.count("COUNT") > 1 or any(word in words for word in ("CUBE", "ROLLUP", "GROUPING"))
-
-
 def grouping_clauses(select: exp.Select) -> list[Node]:
     """Return the CUBE, ROLLUP and GROUPING SETS clauses of a statement; versions of sqlglot store them in
     different arguments of GROUP BY."""

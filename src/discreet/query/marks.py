@@ -12,18 +12,17 @@ from sqlglot import exp
 from .._public import Bounds, Fact
 from ..tables import semantics
 from ..tables.dialect import Dialect
+from ..tables.semantics import Select, aliased, name, select
 from .domain import Kind
 from .errors import Node
 from .nodes import Call, Column, Expr, literal, sql
 from .operators import if_
 from .scan import (
     Kinds,
-    aliased,
     binary,
     convert,
     identity,
     integer_literal,
-    name,
     raw_columns,
     refuse_without_row_numbers,
     source_sql,
@@ -57,23 +56,23 @@ def counts_sql(
     source = source_sql(compilation.source, used, kinds).subquery("s")
     raw = raw_columns(compilation.source, kinds)
     marks = [aliased(_index(m, _value(m, raw)), f"c{i}") for i, m in enumerate(compilation.marks)]
-    rows = exp.select(
+    rows = select(
         aliased(name(compilation.unit), "u"), aliased(name(who or compilation.unit), "i"), *marks
     ).from_(source)
     codes = [name(f"c{i}") for i in range(len(marks))]
-    query = exp.select().with_("rows", as_=rows)
+    query = select().with_("rows", as_=rows)
     if max_rows is None:
         query = query.select(*codes, aliased(exp.Count(this=exp.Star()), "n")).from_("rows")
         return dialect.write(_group_by(query, codes))
-    pairs = exp.select(name("u"), name("i"), *codes, aliased(exp.Count(this=exp.Star()), "r")).from_("rows")
+    pairs = select(name("u"), name("i"), *codes, aliased(exp.Count(this=exp.Star()), "r")).from_("rows")
     pairs = pairs.where(_counts_row(compilation))
     query = query.with_("pairs", as_=pairs.group_by(name("u"), name("i"), *(c.copy() for c in codes)))
     rank = semantics.KeyedHash(key=key, expressions=[name("i"), *(c.copy() for c in codes)])
-    ranked = exp.select(name("u"), *(c.copy() for c in codes), name("r"), aliased(rank, "h")).from_("pairs")
+    ranked = select(name("u"), *(c.copy() for c in codes), name("r"), aliased(rank, "h")).from_("pairs")
     query = query.with_("ranked", as_=ranked)
     order = [name(n) for n in ("h", *(f"c{i}" for i in range(len(marks))))]
     running_total = semantics.WindowSum(this=name("r"), by=[name("u")], order=order)
-    running = exp.select(*(c.copy() for c in codes), name("r"), aliased(running_total, "t")).from_("ranked")
+    running = select(*(c.copy() for c in codes), name("r"), aliased(running_total, "t")).from_("ranked")
     query = query.with_("running", as_=running)
     # The combinations before this one have t - r rows; of its own r rows as many count as are left of
     # `max_rows`.
@@ -116,7 +115,7 @@ def _holds(compilation: CompiledCounts, condition: Expr, wanted: int) -> Node:
     return exp.EQ(this=name(f"c{index}"), expression=integer_literal(wanted))
 
 
-def _group_by(query: exp.Select, codes: list[Node]) -> exp.Select:
+def _group_by(query: Select, codes: list[Node]) -> Select:
     return query.group_by(*(c.copy() for c in codes)) if codes else query
 
 

@@ -29,7 +29,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described, to_json
-from .._require import Real
+from .._require import PRICE, Limit, Real, at_least
 from ..accounting import Event, NonPrivate, NoOp, pure
 from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
@@ -153,6 +153,19 @@ def _no_deadline() -> None:
     """Do nothing: the check of a deadline where the engine has no limit of time."""
 
 
+def _check_delta(*, delta: float) -> None:
+    _require.probability(delta=delta)
+    if delta == 1:
+        raise _require.fail("delta", delta, "below 1: at 1 it promises nothing")
+
+
+def _check_weights(*, weights: tuple[tuple[str, Real], ...]) -> None:
+    for pair in weights:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise _require.fail("weights", weights, "pairs of a column's name and its weight")
+        _require.price(weight=pair[1])
+
+
 @described("query.Query")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query(Mechanism):
@@ -175,21 +188,25 @@ class Query(Mechanism):
 
     sql: str
     public: Public
-    epsilon: Real | None = None
-    delta: float = 0.0
-    rho: Real | None = None
-    rows: int | None = None
-    groups: int | None = None
+    epsilon: Annotated[Real, PRICE] | None = None
+    delta: Annotated[float, Limit(_check_delta)] = 0.0
+    rho: Annotated[Real, PRICE] | None = None
+    rows: Annotated[int, at_least(1)] | None = None
+    groups: Annotated[int, at_least(1)] | None = None
     noise: str = "auto"
-    weights: tuple[tuple[str, Real], ...] = ()
+    weights: Annotated[tuple[tuple[str, Real], ...], Limit(_check_weights)] = ()
     other: bool = False
     _plan: Plan = field(init=False, repr=False, compare=False)
     _recipes: Recipes = field(init=False, repr=False, compare=False)
     _bounding: Bounding = field(init=False, repr=False, compare=False)
     _allocation: Allocation = field(init=False, repr=False, compare=False)
+    # The plan, and the errors that the intervals do not cover, in words; and the delta that is spent: 0 where
+    # all noise is Laplace and all groups are public.
+    words: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    notes: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _shown_delta: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._check()
         set_field = object.__setattr__
         set_field(self, "_plan", plan(self.sql, self.public))
         set_field(self, "_recipes", Recipes(self._plan))
@@ -210,6 +227,11 @@ class Query(Mechanism):
             # probabilities of showing a group that are too small to be tabulated are refused here, before the
             # charge
             price.units_always_shown(*self._allocation.selection)
+        parts = (self.public, self._plan, self._recipes, self._bounding, self._allocation, self.other)
+        set_field(self, "words", words(*parts))
+        set_field(self, "notes", notes(*parts))
+        is_pure = pure.epsilon_of(self.event) is not None
+        set_field(self, "_shown_delta", 0.0 if is_pure else float(self.delta))
         self._try_outputs()
 
     def rehearse(self, source: Source) -> None:
@@ -246,22 +268,6 @@ class Query(Mechanism):
                 f"{MAX_CANDIDATES:,} in all. Ask for fewer groups, or for values on a coarser grid: "
                 "MEDIAN(ROUND(x)), MEDIAN(ROUND(x, -1))."
             )
-
-    def _check(self) -> None:
-        """Refuse options with impossible values, each by its name."""
-        for name in ("epsilon", "rho"):
-            if getattr(self, name) is not None:
-                _require.price(**{name: getattr(self, name)})
-        _require.probability(delta=self.delta)
-        if self.delta == 1:
-            raise _require.fail("delta", self.delta, "below 1: at 1 it promises nothing")
-        for name in ("rows", "groups"):
-            if getattr(self, name) is not None:
-                _require.integer(**{name: getattr(self, name)}, at_least=1)
-        for pair in self.weights:
-            if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
-                raise _require.fail("weights", self.weights, "pairs of a column's name and its weight")
-            _require.price(weight=pair[1])
 
     def _target(self) -> PriceTarget:
         epsilon, rho = (None if v is None else _require.exact(v, "price") for v in (self.epsilon, self.rho))
@@ -343,11 +349,6 @@ class Query(Mechanism):
         return epsilon, rho
 
     @property
-    def _shown_delta(self) -> float:
-        """The delta that is spent: 0 where all noise is Laplace and all groups are public."""
-        return 0.0 if pure.epsilon_of(self.event) is not None else float(self.delta)
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """The names of the output columns."""
         return tuple(name for name, _ in self._plan.outputs)
@@ -358,16 +359,6 @@ class Query(Mechanism):
             isinstance(n, OutputReference) and n.kind == "aggregate"
             for n in walk(self._plan.outputs[column][1])
         )
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The plan in words."""
-        return words(self.public, self._plan, self._recipes, self._bounding, self._allocation, self.other)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The errors that the intervals do not cover, in words."""
-        return notes(self.public, self._plan, self._recipes, self._bounding, self._allocation, self.other)
 
     def preview(self, confidence: float = 0.95) -> Preview:
         """Return the price, error and plan, without touching data."""
@@ -393,8 +384,7 @@ class Query(Mechanism):
         """Run the query on the data: the curator calls this after the charge. Drawn first, before any noise,
         is the key of the hash that chooses which rows and groups of a unit count (`compile`)."""
         check_source(self.public, source)
-        watch = getattr(engine_of(source), "stopwatch", None)
-        check = watch() if watch is not None else _no_deadline
+        check = engine_of(source).stopwatch()
         exact = self._measure(source, entropy.integer(63))
         answer = self._noisy(exact, entropy, check)
         return release(answer, event=self.event, entropy=entropy, error=answer.error)

@@ -157,7 +157,7 @@ def walk(node: Expr) -> Iterator[Expr]:
 def sql(node: Expr) -> Node:
     """Return the SQL of an expression for the engine."""
     if isinstance(node, Column):
-        return exp.column(exp.to_identifier(node.name, quoted=True))
+        return semantics.name(node.name)
     if isinstance(node, Literal):
         return literal(node.content)
     if isinstance(node, Call):

@@ -161,6 +161,15 @@ LONGEST = 20_000
 DEEPEST = 60
 
 
+def several_counts(text: object) -> bool:
+    """Return whether a statement may ask for several counts or groupings. It only looks for words, before
+    anything is parsed, so that the answer may be True for a statement with a single count."""
+    if not isinstance(text, str):
+        return False
+    words = text.upper()
+    return words.count("COUNT") > 1 or any(word in words for word in ("CUBE", "ROLLUP", "GROUPING"))
+
+
 def parse(text: str) -> exp.Select:
     """Return the one SELECT statement that the text holds; refuse everything else with a `QueryError`."""
     if not isinstance(text, str) or not text.strip():

@@ -288,16 +288,14 @@ class _Planner:
 
     def _output(self, node: Node) -> Expr:
         """Bind one item of SELECT as an expression over keys and aggregates."""
-        bound = self.post(node)
-        self._refuse_list(node, bound)
-        if not computable(bound):
-            raise refuse(node, "this cannot be computed from released numbers")
+        bound = self._computable(node, self.post(node))
         if not any(isinstance(part, OutputReference) for part in walk(bound)):
             raise refuse(node, "a constant is no answer", "Leave it out.")
         return bound
 
-    def _refuse_list(self, node: Node, bound: Expr) -> None:
-        """Refuse to compute with APPROX_TOP_K, whose value is a list: no operator takes one."""
+    def _computable(self, node: Node, bound: Expr, what: str = "this", advice: str = "") -> Expr:
+        """Return an expression over keys and aggregates; refuse one that Python does not compute, and to
+        compute with APPROX_TOP_K, whose value is a list: no operator takes one."""
         parts = walk(bound) if isinstance(bound, Call) else ()
         if any(
             isinstance(part, OutputReference)
@@ -310,18 +308,14 @@ class _Planner:
                 "APPROX_TOP_K is a list, with which nothing can be computed",
                 "Write MODE(x) for one value.",
             )
+        if not computable(bound):
+            raise refuse(node, f"{what} cannot be computed from released numbers", advice)
+        return bound
 
     def _condition(self, node: Node) -> Expr:
         """Bind HAVING over keys and aggregates."""
-        bound = self.post.condition(node)
-        self._refuse_list(node, bound)
-        if not computable(bound):
-            raise refuse(
-                node,
-                "this condition cannot be computed from released numbers",
-                "Conditions on rows belong into WHERE.",
-            )
-        return bound
+        advice = "Conditions on rows belong into WHERE."
+        return self._computable(node, self.post.condition(node), "this condition", advice)
 
     def _order(self) -> list[tuple[Expr, bool]]:
         """Bind ORDER BY."""
@@ -336,10 +330,7 @@ class _Planner:
             if isinstance(item.this, exp.Var) and item.this.name.upper() == "ALL":
                 keys += [(bound, bool(item.args.get("desc"))) for _, bound in self.outputs]
                 continue
-            bound = self.post(by_position(item.this, self.select))
-            self._refuse_list(item, bound)
-            if not computable(bound):
-                raise refuse(item, "this cannot be computed from released numbers")
+            bound = self._computable(item, self.post(by_position(item.this, self.select)))
             keys.append((bound, bool(item.args.get("desc"))))
         return keys
 

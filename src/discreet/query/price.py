@@ -137,6 +137,9 @@ def _gather(s: Sensitivity) -> Sensitivity:
     return Sensitivity(linf=s.l1, l0=s.l0, l1=s.l1, l2_squared=s.l1**2)
 
 
+# Cached, as the same sums are often asked for at the same price, with other constants in WHERE. All that
+# decides is public, and is in the key.
+@lru_cache(maxsize=64)
 def allocate(shape: PricedShape, target: PriceTarget) -> Allocation:
     """Return the allocation that spends the target on this query, or nothing if all of it is public."""
     _require_target(shape, target)

@@ -22,6 +22,7 @@ from .._public import Boolean, Bounds, Categories, Dates, Fact
 from ..tables import semantics
 from ..tables.columns import coarse, codes_as_days, codes_as_texts
 from ..tables.dialect import Dialect
+from ..tables.semantics import Select, aliased, name, select
 from ..tables.source import ROW
 from .domain import Kind
 from .errors import Node
@@ -32,15 +33,6 @@ from .sources import Filtered, From, Joined, Marked, Projected, Scan, columns_of
 
 # by table and column, the kind of values that the engine has there (`Engine.id_kinds`)
 Kinds = Mapping[str, Mapping[str, str]]
-
-
-def name(text: str) -> Node:
-    """Return a column as a quoted identifier."""
-    return exp.column(exp.to_identifier(text, quoted=True))
-
-
-def aliased(node: Node, alias: str) -> Node:
-    return exp.alias_(node, exp.to_identifier(alias, quoted=True))
 
 
 def integer_literal(value: int) -> Node:
@@ -60,7 +52,7 @@ def binary(cls: type, a: Node, b: Node) -> Node:
 
 
 def all_of(conditions: list[Node]) -> Node:
-    return exp.and_(*conditions)
+    return exp.and_(*conditions, copy=False)
 
 
 def not_null(column: str) -> Node:
@@ -145,38 +137,36 @@ def _joins(node: From) -> int:
     return 0 if isinstance(node, Scan) else _joins(node.child)
 
 
-def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
+def source_sql(node: From, used: set[str], kinds: Kinds) -> Select:
     """Return the SELECT of what a query reads, with the names of columns that the module's docstring lists;
     only columns of tables in `used` are read."""
     if isinstance(node, Scan):
         return _scan_sql(node, used, kinds)
     if isinstance(node, Filtered):
-        child = source_sql(node.child, used, kinds).subquery("f", copy=False)
-        return exp.select("*").from_(child, copy=False).where(sql(node.condition), copy=False)
+        child = source_sql(node.child, used, kinds).subquery("f")
+        return select("*").from_(child).where(sql(node.condition))
     if isinstance(node, Joined):
         left, right = (source_sql(side, used, kinds) for side in (node.left, node.right))
-        joined = exp.select("*").from_(left.subquery("l"))
+        joined = select("*").from_(left.subquery("l"))
         if not node.on:
-            return joined.join(right.subquery("r"), join_type="cross")
+            return joined.join(right.subquery("r"), kind="CROSS")
         on = all_of([sql(c) for c in node.on])
         if node.kind == "left":
-            return joined.join(right.subquery("r"), on=on, join_type="left")
+            return joined.join(right.subquery("r"), on=on, side="LEFT")
         # An inner join is written as a left join and a filter: the engine may not move filters (see
         # `tables.engines.duckdb_reading`), and plans this form well all the same.
         found = f"found{_joins(node)}"
         right = right.select(aliased(exp.Boolean(this=True), found))
-        return joined.join(right.subquery("r"), on=on, join_type="left").where(not_null(found))
-    child = source_sql(node.child, used, kinds).subquery("p", copy=False)
+        return joined.join(right.subquery("r"), on=on, side="LEFT").where(not_null(found))
+    child = source_sql(node.child, used, kinds).subquery("p")
     if isinstance(node, Marked):
-        return _marked_sql(node, exp.select("*").from_(child), source_sql(node.right, used, kinds))
+        return _marked_sql(node, select("*").from_(child), source_sql(node.right, used, kinds))
     if isinstance(node, Projected):
         projections = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
-        return exp.select("*", *projections).from_(child)
+        return select("*", *projections).from_(child)
     # only `UnitAggregate` is left
     unit = name(node.unit)
-    query = exp.select(
-        aliased(unit, f"{node.prefix}u"), aliased(convert(unit.copy(), "text"), f"{node.prefix}w")
-    )
+    query = select(aliased(unit, f"{node.prefix}u"), aliased(convert(unit.copy(), "text"), f"{node.prefix}w"))
     keys = [sql(k) for k in node.keys]
     query = query.select(*(aliased(k, f"{node.prefix}k{i}") for i, k in enumerate(keys)))
     query = query.select(
@@ -185,7 +175,7 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
     return query.from_(child).group_by(unit.copy(), *(k.copy() for k in keys))
 
 
-def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select:
+def _marked_sql(node: Marked, rows: Select, right: Select) -> Select:
     """Add the columns of a mark (`sources.Marked`) to `rows`, by a left join with the DISTINCT inner values,
     which adds no rows.
 
@@ -195,22 +185,22 @@ def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select
     prefix = node.prefix
     if not node.pairs:
         any_row = exp.GT(this=exp.Count(this=exp.Star()), expression=integer_literal(0))
-        totals = exp.select(aliased(any_row, f"{prefix}m")).from_(right.subquery("i"))
-        return rows.join(totals.subquery("x"), join_type="cross")
+        totals = select(aliased(any_row, f"{prefix}m")).from_(right.subquery("i"))
+        return rows.join(totals.subquery("x"), kind="CROSS")
     inner = [aliased(sql(expression), f"{prefix}k{i}") for i, (_, expression) in enumerate(node.pairs)]
-    listed = exp.select(*inner).distinct().from_(right.subquery("i"))
-    marked = exp.select("*", aliased(exp.Boolean(this=True), f"{prefix}m")).from_(listed.subquery("d"))
+    listed = select(*inner).distinct().from_(right.subquery("i"))
+    marked = select("*", aliased(exp.Boolean(this=True), f"{prefix}m")).from_(listed.subquery("d"))
     on = all_of(
         [exp.EQ(this=sql(own), expression=name(f"{prefix}k{i}")) for i, (own, _) in enumerate(node.pairs)]
     )
-    rows = rows.join(marked.subquery("x"), on=on, join_type="left")
+    rows = rows.join(marked.subquery("x"), on=on, side="LEFT")
     if not node.counted:
         return rows
     counts = [
         aliased(convert(exp.Count(this=exp.Star()), "double"), f"{prefix}n"),
         aliased(convert(exp.Count(this=sql(node.pairs[0][1])), "double"), f"{prefix}c"),
     ]
-    return rows.join(exp.select(*counts).from_(right.copy().subquery("i")).subquery("y"), join_type="cross")
+    return rows.join(select(*counts).from_(right.copy().subquery("i")).subquery("y"), kind="CROSS")
 
 
 def _per_unit(function: str, argument: Expr | None) -> Node:
@@ -237,7 +227,7 @@ def _per_unit(function: str, argument: Expr | None) -> Node:
     return semantics.Divide(this=total, expression=per_one.copy())
 
 
-def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
+def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> Select:
     """Return the SELECT of the used columns of one table, cleaned, under our names. Rows whose unit is NULL
     are left out, as they belong to nobody."""
     columns: list[Node] = []
@@ -256,8 +246,8 @@ def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
             if _is_raw(fact, own.get(column, "text")):
                 columns.append(aliased(semantics.without_numbers(name(column), fact.missing), f"{alias}r"))
     # a SELECT needs a column, even if none is used
-    query = exp.select(*(columns or [aliased(integer_literal(1), f"{scan.prefix}n")]), copy=False).from_(
-        exp.Table(this=exp.to_identifier(scan.table, quoted=True)), copy=False
+    query = select(*(columns or [aliased(integer_literal(1), f"{scan.prefix}n")])).from_(
+        exp.Table(this=exp.to_identifier(scan.table, quoted=True))
     )
     if _row_id(scan) in used and scan.private and scan.unit is None:
         return _with_identity(query, scan)
@@ -291,7 +281,7 @@ def _row_id(scan: Scan) -> str:
     return f"{scan.prefix}i"
 
 
-def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
+def _with_identity(query: Select, scan: Scan) -> Select:
     """Add the identity of a row: a hash of its content, the values that the query reads of it, and of its
     number among the rows with the same content.
 
@@ -320,7 +310,7 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
     order = exp.Order(expressions=[exp.Ordered(this=name(query.selects[0].alias))])
     ordinal = exp.Window(this=exp.RowNumber(), partition_by=[*content, *signs], order=order)
     parts = [*(column.copy() for column in (*content, *signs)), ordinal]
-    return exp.select("*", aliased(semantics.ContentHash(expressions=parts), _row_id(scan))).from_(
+    return select("*", aliased(semantics.ContentHash(expressions=parts), _row_id(scan))).from_(
         query.subquery("c")
     )
 

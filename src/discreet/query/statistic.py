@@ -28,7 +28,7 @@ from sqlglot import exp
 from .. import _require
 from .._public import ADD_REMOVE, Dates, Public
 from .._registry import described
-from .._require import at_least
+from .._require import Limit, at_least
 from ..mechanisms.protocols import Sensitivity
 from ..tables import Source
 from ..tables.engines.duckdb import engine_of
@@ -45,6 +45,14 @@ from .release import direct
 _KEY = 0
 
 
+def _check_statement(*, sql: str) -> None:
+    if not isinstance(sql, str):
+        raise _require.fail("sql", type(sql).__name__, "one SELECT, as a text")
+
+
+Statement = Annotated[str, Limit(_check_statement)]
+
+
 @described("query.SqlStatistic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlStatistic:
@@ -58,12 +66,8 @@ class SqlStatistic:
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
 
-    sql: str
+    sql: Statement
     rows: Annotated[int, at_least(1)] | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.sql, str):
-            raise _require.fail("sql", type(self.sql).__name__, "one SELECT, as a text")
 
     def length(self, public: Public) -> None:
         """Return None, as the value is a single number and no vector."""
@@ -108,16 +112,9 @@ class SqlVector:
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
 
-    sql: str
-    rows: int | None = None
-    groups: int | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.sql, str):
-            raise _require.fail("sql", type(self.sql).__name__, "one SELECT, as a text")
-        for name in ("rows", "groups"):
-            if getattr(self, name) is not None:
-                _require.integer(**{name: getattr(self, name)}, at_least=1)
+    sql: Statement
+    rows: Annotated[int, at_least(1)] | None = None
+    groups: Annotated[int, at_least(1)] | None = None
 
     def _of(self, public: Public) -> tuple[Plan, Recipes, Measure, Bounding]:
         """Return the plan, its recipes, its one measure, and the limits of what one unit contributes."""

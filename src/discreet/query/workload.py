@@ -38,10 +38,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from .. import _require
 from .._public import ADD_REMOVE, Public
 from .._registry import described, to_json
-from .._require import Real, at_least
+from .._require import NON_EMPTY, Real, at_least
 from ..accounting import Event, NonPrivate
 from ..mechanisms import matrix
 from ..mechanisms.matrix.factorization import Factorization
@@ -334,7 +333,7 @@ class WorkloadQuery(Mechanism):
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
 
-    queries: tuple[str, ...]
+    queries: Annotated[tuple[str, ...], NON_EMPTY]
     public: Public
     epsilon: Real | None = None
     delta: float = 0.0
@@ -343,11 +342,9 @@ class WorkloadQuery(Mechanism):
     _plan: WorkloadPlan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        queries = _require.listed(queries=self.queries)
-        _require.non_empty(queries=queries)
+        queries = self.queries
         if len(queries) > MAX_QUERIES:
             raise QueryError(f"these are {len(queries)} queries, more than {MAX_QUERIES}.")
-        object.__setattr__(self, "queries", queries)
         norms = norms_for_price(self.epsilon, self.delta, self.rho)
         workload_plan = plan_workload(
             queries,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -340,7 +341,7 @@ def _plain(v: Any) -> Any:
     text."""
     if isinstance(v, bool | int | float | np.number):
         return float(v)
-    return v.isoformat() if hasattr(v, "isoformat") else v
+    return v.isoformat() if isinstance(v, date) else v
 
 
 @dataclass(frozen=True, slots=True)

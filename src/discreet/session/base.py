@@ -27,7 +27,8 @@ from ..curator.accounts import Account
 from ..mechanisms.protocols import Interactive, Mechanism, Release
 from ..mechanisms.sparse_vector import ThresholdAnswer
 from ..query import Query, ask
-from ..query.groupings import several_counts, together
+from ..query.groupings import together
+from ..query.parse import several_counts
 from ..query.preview import Preview
 from ..query.statistic import where
 from ..tables import Memory, dummy

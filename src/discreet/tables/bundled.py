@@ -13,15 +13,17 @@ public schema alone, and so reveal nothing about the data.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, timedelta
 from importlib import resources
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 
 from .. import _require
 from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Dates, Fact, Neighbors, Public, Unit, rows
+from .._require import at_least, at_most
 from .source import Memory
 
 HEALTH = Categories(["excellent", "good", "fair", "poor"])
@@ -73,7 +75,12 @@ def rand_hie(*, year: int | None = None, neighbors: Neighbors = ADD_REMOVE) -> M
 _MAX_ROWS = 10**8
 
 
-def dummy(public: Public, rows: int = 100, seed: int = 0) -> Memory:
+@_require.check_options
+def dummy(
+    public: Public,
+    rows: Annotated[int, at_least(1), at_most(_MAX_ROWS)] = 100,
+    seed: Annotated[int, at_least(0)] = 0,
+) -> Memory:
     """Draw `rows` made-up rows within the declared bounds and categories, under the same public facts but
     without a size and other tables.
 
@@ -81,23 +88,13 @@ def dummy(public: Public, rows: int = 100, seed: int = 0) -> Memory:
     >>> dummy(Public(schema={"age": Bounds(18, 20)}), rows=2).public.table
     'data'
     """
-    _require.integer(rows=rows, at_least=1)
-    _require.integer(seed=seed, at_least=0)
-    if rows > _MAX_ROWS:
-        raise _require.fail("rows", rows, f"at most {_MAX_ROWS:,}")
     rng = np.random.default_rng(seed)
     columns = {name: _column(fact, rows, rng) for name, fact in public.schema}
     unit = public.unit.column
     if unit is not None and unit not in columns:
         # About three rows per unit, so that queries by unit have something to group.
         columns[unit] = pa.array(rng.integers(0, max(1, rows // 3), rows))
-    facts = Public(**{**_fields(public), "size": None, "tables": ()})
-    return Memory(pa.table(columns), facts)
-
-
-def _fields(public: Public) -> dict[str, Any]:
-    """Return the public facts that a dummy table shares: not the size of the data, nor its other tables."""
-    return {name: getattr(public, name) for name in ("schema", "unit", "neighbors", "table", "version")}
+    return Memory(pa.table(columns), replace(public, size=None, tables=()))
 
 
 def _column(fact: Fact, rows: int, rng: np.random.Generator) -> pa.Array:

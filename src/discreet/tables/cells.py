@@ -22,6 +22,7 @@ from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 from . import semantics
 from .columns import coarse, codes_as_days
 from .engines.duckdb import engine_of
+from .semantics import Select, aliased, name, select
 from .source import Engine, Source
 
 
@@ -81,11 +82,11 @@ def plan_cells(source: Source, codings: Sequence[Coding], *, rows: int | None = 
 
 def _cells_query(
     engine: Engine, public: Public, codings: Sequence[Coding], names: list[str], rows: int | None, key: int
-) -> exp.Select:
+) -> Select:
     """Write the query of `count_cells`."""
     rows_of_table = _select_codes(engine, public.table, codings, names, public.unit.column)
     prefix = _prefix(public.table)
-    query, origin = exp.select().with_(f"{prefix}coded", as_=rows_of_table), f"{prefix}coded"
+    query, origin = select().with_(f"{prefix}coded", as_=rows_of_table), f"{prefix}coded"
     if public.unit.column is not None:
         assert rows is not None
         query, origin = _with_chosen_rows(query, names, rows, key, prefix), f"{prefix}chosen"
@@ -101,13 +102,13 @@ def _prefix(table: str) -> str:
     return prefix
 
 
-def _group_codes(query: exp.Select, names: list[str], origin: str) -> exp.Select:
+def _group_codes(query: Select, names: list[str], origin: str) -> Select:
     """Count the rows of a relation by columns of codes."""
-    query = query.select(*map(_name, names), _alias(exp.Count(this=exp.Star()), "n"), copy=False)
-    return query.from_(origin, copy=False).group_by(*map(_name, names), copy=False)
+    query = query.select(*map(name, names), aliased(exp.Count(this=exp.Star()), "n"))
+    return query.from_(origin).group_by(*map(name, names))
 
 
-def _run_query(engine: Engine, query: exp.Select, names: list[str]) -> CodedCells:
+def _run_query(engine: Engine, query: Select, names: list[str]) -> CodedCells:
     """Return the groups that occur, with their counts, in the order of codes."""
     answer = engine.answer(engine.dialect.write(query))
     columns = [answer.column(name).to_numpy().astype(np.int64) for name in [*names, "n"]]
@@ -118,22 +119,22 @@ def _run_query(engine: Engine, query: exp.Select, names: list[str]) -> CodedCell
 
 def _select_codes(
     engine: Engine, table: str, codings: Sequence[Coding], names: list[str], unit: str | None
-) -> exp.Select:
+) -> Select:
     """Write SELECT of the codes of every row and its unit; rows without a unit are left out."""
     kinds = engine.id_kinds[table]
     columns = [
-        _alias(code_of(_name(c.column), c, kinds.get(c.column, "text")), name)
-        for name, c in zip(names, codings, strict=True)
+        aliased(code_of(name(c.column), c, kinds.get(c.column, "text")), alias)
+        for alias, c in zip(names, codings, strict=True)
     ]
-    rows = exp.select(*columns).from_(exp.Table(this=exp.to_identifier(table, quoted=True)))
+    rows = select(*columns).from_(exp.Table(this=exp.to_identifier(table, quoted=True)))
     if unit is not None:
-        present = exp.Not(this=exp.Is(this=_name(unit), expression=exp.Null()))
-        canonical = semantics.Canonical(this=_name(unit), kind=kinds[unit])
-        rows = rows.select(_alias(canonical, "u")).where(present)
+        present = exp.Not(this=exp.Is(this=name(unit), expression=exp.Null()))
+        canonical = semantics.Canonical(this=name(unit), kind=kinds[unit])
+        rows = rows.select(aliased(canonical, "u")).where(present)
     return rows
 
 
-def _with_chosen_rows(query: exp.Select, names: list[str], rows: int, key: int, prefix: str) -> exp.Select:
+def _with_chosen_rows(query: Select, names: list[str], rows: int, key: int, prefix: str) -> Select:
     """Add the relation "chosen" to WITH: at most `rows` rows of every unit, by keyed hash.
 
     It has the unit "u" and the codes. On the way, "o" is a number among rows with the same unit and codes,
@@ -143,20 +144,20 @@ def _with_chosen_rows(query: exp.Select, names: list[str], rows: int, key: int, 
     # decides nothing.
     number = exp.Window(
         this=exp.RowNumber(),
-        partition_by=[_name("u"), *map(_name, names)],
-        order=exp.Order(expressions=[exp.Ordered(this=_name("u"))]),
+        partition_by=[name("u"), *map(name, names)],
+        order=exp.Order(expressions=[exp.Ordered(this=name("u"))]),
     )
-    numbered = exp.select(_name("u"), *map(_name, names), _alias(number, "o")).from_(f"{prefix}coded")
-    hashed = semantics.KeyedHash(key=key, expressions=[_name("u"), *map(_name, names), _name("o")])
-    order = [hashed, *map(_name, names), _name("o")]
+    numbered = select(name("u"), *map(name, names), aliased(number, "o")).from_(f"{prefix}coded")
+    hashed = semantics.KeyedHash(key=key, expressions=[name("u"), *map(name, names), name("o")])
+    order = [hashed, *map(name, names), name("o")]
     rank = exp.Window(
         this=exp.RowNumber(),
-        partition_by=[_name("u")],
+        partition_by=[name("u")],
         order=exp.Order(expressions=[exp.Ordered(this=ordering) for ordering in order]),
     )
-    ranked = exp.select(_name("u"), *map(_name, names), _alias(rank, "r")).from_(f"{prefix}numbered")
-    within_limit = exp.LTE(this=_name("r"), expression=_integer(rows))
-    chosen = exp.select(_name("u"), *map(_name, names)).from_(f"{prefix}ranked").where(within_limit)
+    ranked = select(name("u"), *map(name, names), aliased(rank, "r")).from_(f"{prefix}numbered")
+    within_limit = exp.LTE(this=name("r"), expression=_integer(rows))
+    chosen = select(name("u"), *map(name, names)).from_(f"{prefix}ranked").where(within_limit)
     query = query.with_(f"{prefix}numbered", as_=numbered)
     return query.with_(f"{prefix}ranked", as_=ranked).with_(f"{prefix}chosen", as_=chosen)
 
@@ -222,14 +223,6 @@ def _days(column: Any, fact: Dates, kind: str) -> Any:
 def _as(to: str, column: Any, safe: bool) -> Any:
     """Convert a column; where that is not `safe` for every value, those that do not convert become NULL."""
     return semantics.Convert(this=column, to=to) if safe else semantics.SafeCast(this=column, to=to)
-
-
-def _name(text: str) -> Any:
-    return exp.column(exp.to_identifier(text, quoted=True))
-
-
-def _alias(node: Any, alias: str) -> Any:
-    return exp.alias_(node, exp.to_identifier(alias, quoted=True))
 
 
 def _integer(value: int) -> Any:

@@ -58,7 +58,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -66,10 +66,19 @@ import pyarrow as pa
 from .. import _require, _system
 from .._errors import InvalidInput
 from .._public import Bounds, Dates, Fact, Public
+from .._require import LISTED, Limit
 
 FIELDS = {"delimiter", "decimal", "thousands", "dates"}
 
 
+def _check_delimiter(*, delimiter: str) -> None:
+    is_text = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
+    if not is_text or delimiter in '"\n\r':
+        # It must be one byte, because `multiline` compares single bytes.
+        raise _require.fail("delimiter", delimiter, "one character of ASCII, such as ';'")
+
+
+@_require.checked
 @dataclass(frozen=True, slots=True)
 class Format:
     """Describes how a CSV file is written. A `delimiter` of None stands for a comma, or a tab in .tsv files.
@@ -77,23 +86,12 @@ class Format:
     `dates`: formats of strptime, tried in this order; without any, dates are read as ISO (2020-01-31).
     """
 
-    delimiter: str | None = None
-    decimal: str = "."
+    delimiter: Annotated[str, Limit(_check_delimiter)] | None = None
+    decimal: Literal[".", ","] = "."
     thousands: str = ""
-    dates: tuple[str, ...] = ()
+    dates: Annotated[tuple[str, ...], LISTED] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dates", _require.listed(dates=self.dates))
-        if self.delimiter is not None and (
-            not isinstance(self.delimiter, str)
-            or len(self.delimiter) != 1
-            or not self.delimiter.isascii()
-            or self.delimiter in '"\n\r'
-        ):
-            # It must be one byte, because `multiline` compares single bytes.
-            raise _require.fail("delimiter", self.delimiter, "one character of ASCII, such as ';'")
-        if self.decimal not in (".", ","):
-            raise _require.fail("decimal", self.decimal, "'.' or ','")
         if (
             self.thousands not in ("", ".", ",", " ", "'", "\u00a0", "\u202f")
             or self.thousands == self.decimal

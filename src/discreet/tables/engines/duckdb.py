@@ -151,7 +151,8 @@ class DuckDB:
         with self._cancellable() as cursor:
             for sql in texts:
                 try:
-                    cursor.execute(f"EXPLAIN {sql}")
+                    # EXPLAIN would plan as well, and then draw the plan, which takes as long again.
+                    cursor.execute(f"PREPARE planned AS {sql}")
                 except Exception:
                     # After an internal error DuckDB would refuse every further statement.
                     self._opened.try_renew()
@@ -301,6 +302,13 @@ class _Opened:
         self._stamps = {name: file_stamp(data) for name, data in tables.items()}
         self._data, self._original_data = dict(tables), dict(tables)
         self._open()
+        # the tables that queries read in place
+        self._parquet = {
+            name: data
+            for name, data in self._data.items()
+            if (isinstance(data, Files) and data.kind == "parquet")
+            or (isinstance(data, str | Path) and file_kind(str(data)) == "parquet")
+        }
         _OPEN.add(self)
         # From now on the tables in memory are Arrow tables: the host may change its data frame, but a renewed
         # connection must hold the same rows.
@@ -373,12 +381,8 @@ class _Opened:
         Queries read Parquet files in place. Only of the file that was opened is it known that every value can
         be read; in another one a single row could decide whether queries fail.
         """
-        for name, stamp in self._stamps.items():
-            data = self._data[name]
-            parquet = (isinstance(data, Files) and data.kind == "parquet") or (
-                isinstance(data, str | Path) and file_kind(str(data)) == "parquet"
-            )
-            if parquet and stamp is not None and file_stamp(data) != stamp:
+        for name, data in self._parquet.items():
+            if (stamp := self._stamps[name]) is not None and file_stamp(data) != stamp:
                 raise EngineError(
                     f"the file of table {name!r} has changed since it was opened, or is gone. Open the table "
                     "again."
@@ -461,11 +465,12 @@ def engine_of(source: Source) -> Engine:
 
     A `Memory` source keeps its engine, so that it is made once.
     """
-    if isinstance(source, Engine):
-        return source
     if isinstance(source, Memory) and source._discreet_engine is not None:
         engine: Engine = source._discreet_engine
         return engine
+    # The first needs no look at every method, as a protocol does.
+    if isinstance(source, DuckDB | Engine):
+        return source
     columns = [name for name, _ in source.public.schema]
     unit = source.public.unit.column
     names = list(dict.fromkeys([*columns, *([unit] if unit else [])]))

@@ -178,6 +178,12 @@ OLDEST = 140000
 _CANCELED = "57014"
 
 
+class _Thread(threading.local):
+    """Holds the connection of a thread's open snapshot."""
+
+    connection: Any = None
+
+
 class PostgreSQL:
     """Answers queries about a table, and the tables related to it, in a PostgreSQL database. Made by
     `connect_postgres`.
@@ -194,7 +200,7 @@ class PostgreSQL:
         self._pool = Pool(address)
         weakref.finalize(self, self._pool.close)
         # Per thread: the connection of the snapshot that is open, if there is one.
-        self._local = threading.local()
+        self._local = _Thread()
         with self._errors(), self._pool.transaction(seconds) as connection:
             self._tables = _open_tables(connection, address, tables, public)
         self._kinds = {name: table.kinds for name, table in self._tables.items()}
@@ -239,7 +245,7 @@ class PostgreSQL:
     def snapshot(self) -> Iterator[None]:
         """Let all answers of this thread inside the block see the same rows. A block inside another one uses
         the outer snapshot."""
-        if getattr(self._local, "connection", None) is not None:
+        if self._local.connection is not None:
             yield
             return
         with self._errors(), self._pool.transaction(self._seconds) as connection:
@@ -336,7 +342,7 @@ class PostgreSQL:
             connection.execute(f"LOCK TABLE {names} IN ACCESS SHARE MODE")
             same = all(look(connection, table.relation) == table.shape for table in self._tables.values())
         except psycopg.Error as error:
-            if getattr(error, "sqlstate", None) == _CANCELED:
+            if error.sqlstate == _CANCELED:
                 raise
             same = False
         if not same:
@@ -353,7 +359,7 @@ class PostgreSQL:
             yield
         except psycopg.Error as error:
             # A statement that `interrupt` cancelled has this code too: with a limit, it counts as late.
-            late = getattr(error, "sqlstate", None) == _CANCELED and self._seconds is not None
+            late = error.sqlstate == _CANCELED and self._seconds is not None
             raise (too_late(self._seconds) if late else withheld(SERVER)) from None
 
     def _check(self) -> None:
