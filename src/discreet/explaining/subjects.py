@@ -16,14 +16,14 @@ from numbers import Real as Number
 from typing import Any
 
 from .. import _require
+from .._drawing import Picture, Section, Series
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors, Unit, as_neighbors
 from ..accounting import ZCDP, ApproximateDP, Event, PureDP
 from ..query import Answer
 from ..query.preview import Preview
 from . import words
-from .explanation import Explanation, Section, attack_picture, belief_picture
-from .picture import Picture, Series
+from .explanation import Explanation, attack_picture, belief_picture
 from .risk import Risk
 from .words import DEPLOYMENTS
 

@@ -30,7 +30,6 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
-from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
@@ -362,7 +361,7 @@ def _results_page(survey: Survey, reports: ReportStore) -> str:
             ends = [(value - facts["error"], value + facts["error"]) for value in facts["estimates"]]
             title = f"{question.text}: estimates with 95% intervals"
             chart = charts.bars(facts["labels"], facts["estimates"], ends, title)
-        lines.append(facts | {"chart": Markup(chart)})
+        lines.append(facts | {"chart": chart})
     return TEMPLATES.get_template("results.html").render(survey=survey, lines=lines, fewest=FEWEST)
 
 
