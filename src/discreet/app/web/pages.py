@@ -48,7 +48,7 @@ async def home(request: Request, person: Anybody) -> HTMLResponse:
         try:
             facts = await desk.look("describe", person, dataset)
         except HTTPError as error:
-            cards.append({"name": dataset.name, "problem": error.message})
+            cards.append({"name": dataset.name, "problem": str(error)})
             continue
         columns = [name for name, _ in facts["public"]["schema"]]
         cards.append(

@@ -43,7 +43,7 @@ def _parse_work(item: Any) -> Any:
     if "estimator" in fields:
         fields["estimator"] = estimator_of(fields["estimator"])
         if "target" not in fields:
-            raise InvalidInput("a model of a plan has a target, the column to predict. Nothing was charged.")
+            raise InvalidInput("a model of a plan has a target, the column to predict.")
     return fields
 
 
