@@ -14,7 +14,7 @@ import numpy as np
 import discreet as dp
 from discreet import accounting as acc
 from discreet import local, sampling, streaming
-from discreet.explaining.picture import Picture, Series
+from discreet._drawing import Picture, Series
 from discreet.sampling import SeededEntropy
 
 

@@ -16,7 +16,7 @@ import discreet as dp
 from discreet import accounting as acc
 from discreet import auditing, sampling
 from discreet import mechanisms as mech
-from discreet.explaining.picture import Picture, Series
+from discreet._drawing import Picture, Series
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory, rand_hie
 

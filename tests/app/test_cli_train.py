@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 from discreet import BudgetExceeded, DiscreetError, InvalidInput, LedgerError, PrivateFact, tabular
 from discreet import accounting as acc
 from discreet.app.cli import app
-from discreet.app.cli.train import METHODS
-from discreet.app.training_page import Page, TrainingCurve
+from discreet.app.cli.train import METHODS, Page, TrainingCurve
 from discreet.learning import model_files
 
 runner = CliRunner()

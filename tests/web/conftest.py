@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from . import run_server
 from .running import Server
 
 # A page that was clicked may still be loading: what is read of it waits for it, on a busy machine too.
@@ -35,6 +36,12 @@ def certificates_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_process_forks_all_servers() -> Iterator[None]:
+    yield
+    run_server.end()
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,10 @@
-"""What every worker of a server loads before its first request, loaded once: `run_server` forks workers from it."""
+"""What servers and their workers load before the first request, loaded once: `run_server` forks both from it."""
 
 import duckdb  # noqa: F401
 import pandas  # noqa: F401  (Arrow loads it when it first converts a list)
+import uvicorn  # noqa: F401
 
-from discreet.app.web.workers import load_packages
+from discreet.app.cli import serve  # noqa: F401
+from discreet.app.web import build, workers  # noqa: F401
 
-load_packages()
+workers.load_packages()

@@ -6,15 +6,14 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-ROOT = Path(__file__).parents[2]
+from . import run_server
+
 COUNT = "SELECT health, COUNT(*) AS n FROM health GROUP BY health"
 
 
@@ -30,24 +29,17 @@ class Server:
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder, self.options, self.port = folder, options, free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Any = None
 
     def start(self) -> Server:
-        command = [sys.executable, "-m", "tests.web.run_server", str(self.folder)]
-        paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-        self.process = subprocess.Popen(
-            [*command, json.dumps({"port": self.port, **self.options})],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": paths},
-            start_new_session=True,
-        )
+        self.process = run_server.start(self.folder, {"port": self.port, **self.options})
         # two seconds on a quiet machine, a minute on one with a load of thirty
         deadline = time.monotonic() + 180
         while time.monotonic() < deadline:
             try:
                 httpx.get(f"{self.url}/login", timeout=5)
             except httpx.HTTPError:
-                assert self.process.poll() is None, "the server has ended"
+                assert self.process.is_alive(), "the server has ended"
                 time.sleep(0.1)
                 continue
             return self
@@ -56,16 +48,14 @@ class Server:
 
     def kill(self) -> None:
         """End the front process and its workers as a power cut would."""
-        assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self.process.join()
 
     def stop(self) -> None:
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None and self.process.is_alive():
             self.process.terminate()
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
+            self.process.join(10)
+            if self.process.is_alive():
                 self.kill()
 
     @property

@@ -130,6 +130,32 @@ def test_errors_are_those_of_a_local_session(people, server):
         dp.connect(server.url, server.tokens["ann"], dataset="payroll").preview(COUNT, epsilon=1)
 
 
+def test_an_error_has_the_fields_of_a_local_session_s(people, server):
+    """The parts of its message, and whether something was charged, come over the wire, and in the JSON."""
+    local = dp.open(
+        {"age": [1]}, unit=dp.rows(), schema={"age": dp.Bounds(0, 9)}, table="health",
+        budget=dp.Budget(epsilon=1), ledger=":memory:",
+    )  # fmt: skip
+    for options in ({"epsilon": 0.1, "rho": 0.1}, {"epsilon": 0.1, "confidence": 0.5, "within": 3}):
+        errors = []
+        for session in (local, people):
+            with pytest.raises(dp.InvalidInput) as refused:
+                session.sql("SELECT COUNT(*) AS n FROM health", **options)
+            errors.append(refused.value)
+        one, other = errors
+        assert (type(one), one.charged) == (type(other), other.charged)
+        assert other.charged is False
+        assert (one.what, one.remedy, one.option) == (other.what, other.remedy, other.option)
+    with server.client("ann") as ann:
+        body = {"sql": COUNT, "epsilon": 1e5, "large_epsilon": True}
+        too_much = [ann.post("/datasets/health/query", json=body).json()["error"]]
+        too_much.append(ann.post("/datasets/health/jobs", json={"seconds": 1}).json()["error"])
+    for error in too_much:
+        assert error["charged"] is False
+        assert error["message"].startswith(error["what"])
+        assert error["message"].endswith("Nothing was charged.")
+
+
 def test_a_token_never_travels_without_tls():
     with pytest.raises(dp.InvalidInput, match="without TLS"):
         dp.connect("http://data.example.org", "dsc_x")

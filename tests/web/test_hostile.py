@@ -56,7 +56,8 @@ def test_hostile_questions_are_refused_without_a_fault_or_a_charge(server: Serve
                 f"/datasets/health/{path}", content=body, headers={"Content-Type": "application/json"}
             )
             assert 400 <= reply.status_code < 500, (path, reply.status_code, reply.text[:200])
-            assert set(reply.json()["error"]) == {"kind", "message", "code"}
+            error = reply.json()["error"]
+            assert set(error) == {"kind", "message", "code", "what", "remedy", "option", "charged"}
             assert str(server.folder) not in reply.text
             assert "has ended" not in reply.text, "a worker died of it"
         assert ann.get("/datasets/health/budget").json()["used"] == before

@@ -13,6 +13,7 @@ import discreet as dp
 from discreet import _errors, query
 from discreet.app.client import ServerError, _error_of
 from discreet.app.remote import RemoteSession
+from discreet.app.requests import error_json
 from discreet.mechanisms import SparseVector
 from discreet.session import Session
 from discreet.tabular import Ridge
@@ -159,4 +160,9 @@ def test_every_kind_of_error_comes_back_as_itself():
     kinds = [k for k in vars(_errors).values() if isinstance(k, type) and issubclass(k, dp.DiscreetError)]
     for kind in kinds:
         assert type(_error_of({"kind": kind.__name__, "message": "x"})) is kind
+        for charged in (None, False, True):
+            error = kind("it is so.", remedy="Do that.", option="epsilon")
+            error.charged = charged
+            back = _error_of(json.loads(json.dumps(error_json(error))))
+            assert (type(back), vars(back), str(back)) == (kind, vars(error), str(error))
     assert type(_error_of(json.loads('{"kind": "Exception"}'))) is ServerError

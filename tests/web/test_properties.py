@@ -59,7 +59,7 @@ def send_cases(operation, headers, codes: list[int], examples: int) -> None:
         assert reply.status_code < 500 or reply.status_code in (501, 503, 504), reply.text
         if reply.status_code >= 400:
             error = reply.json()["error"]
-            assert set(error) == {"kind", "message", "code"}
+            assert set(error) == {"kind", "message", "code", "what", "remedy", "option", "charged"}
             assert error["code"] == reply.status_code
             assert str(reply.status_code) in documented, reply.status_code
 

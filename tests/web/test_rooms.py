@@ -16,10 +16,10 @@ from pyarrow import parquet
 
 import discreet as dp
 from discreet import adaptive, query
+from discreet._drawing import Picture, Series
 from discreet.app.client import ServerError
 from discreet.app.remote import RemoteSession
 from discreet.app.web.planning import _floats, _to_json, explanation_json, explanation_of
-from discreet.explaining.picture import Picture, Series
 from discreet.query.parse import plain_select
 from discreet.session import Session
 

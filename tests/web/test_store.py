@@ -223,7 +223,7 @@ def test_a_ledger_under_two_names_has_one_horizon(tmp_path):
 @pytest.mark.parametrize("value", [-1, 1.5, True, "8"])
 def test_settings_that_would_lock_everybody_out_are_refused(tmp_path, name, value):
     """With logins=0 nobody could log in; with request_bytes=0 no question could be sent."""
-    with pytest.raises(InvalidInput, match=f"^{name} must be an integer .*Nothing was started"):
+    with pytest.raises(InvalidInput, match=f"^{name} must be an integer"):
         Settings(state=tmp_path, **{name: value})
     if name == "port":
         assert Settings(state=tmp_path, port=0).port == 0

@@ -14,6 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from discreet._errors import BudgetExceeded, ReleaseFailed
+from discreet.app.requests import error_json
 from discreet.app.web import workers
 from discreet.app.web.front_desk import FrontDesk, leaves_at
 from discreet.app.web.problems import HTTPError
@@ -101,7 +103,8 @@ def held(monkeypatch) -> clock.Clock:
 
 ANN = Person("ann", Role.ANALYST)
 HEALTH = Dataset("health", "", "", "")
-FAILED = {"error": {"kind": "ReleaseFailed", "message": ""}, "touched": True}
+FAILED = {"error": error_json(ReleaseFailed()), "touched": True}
+REFUSED = {"error": error_json(BudgetExceeded()), "touched": False}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ FAILED = {"error": {"kind": "ReleaseFailed", "message": ""}, "touched": True}
         (0.25, FAILED, 0.2, False, 0.4),
         (0.01, {"result": {}, "touched": False}, None, False, 0.01),
         (0.01, {"result": {}, "touched": False}, None, True, 0.6),
-        (0.01, {"error": {"kind": "BudgetExceeded", "message": ""}, "touched": False}, None, False, 0.01),
+        (0.01, REFUSED, None, False, 0.01),
     ],
 )
 def test_an_answer_leaves_at_a_public_time_whatever_its_work_took(

@@ -185,7 +185,7 @@ def test_an_origin_that_is_no_url_is_refused_as_another_site():
 @pytest.mark.parametrize("name", ["seconds", "job_seconds", "rate", "session_hours", "token_days"])
 @pytest.mark.parametrize("value", [math.inf, math.nan, 0.0])
 def test_a_setting_of_time_that_is_not_finite_is_refused(name, value):
-    with pytest.raises(InvalidInput, match=f"{name} must be above 0 and finite"):
+    with pytest.raises(InvalidInput, match=f"^{name} must be (above zero|finite|a number), got"):
         settings.Settings(state=Path("state"), **{name: value})
 
 
@@ -223,5 +223,5 @@ def test_a_column_named_arrow_is_a_column():
     with pytest.raises(InvalidInput, match="columns by name"):
         streams._decode_rows({"arrow": [1], "b": "x"})
     for text in ("", "AAAA", "é", "A"):
-        with pytest.raises(InvalidInput, match=r"no Arrow stream in base64\. Nothing was read or released"):
+        with pytest.raises(InvalidInput, match=r"no Arrow stream in base64"):
             streams._decode_rows({"arrow": text})

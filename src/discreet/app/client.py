@@ -236,16 +236,23 @@ def _printable(text: str) -> str:
 
 
 def _error_of(error: Mapping[str, Any]) -> DiscreetError:
-    """Return the exception that a reply describes by the name of its class ("kind") and its message; a
+    """Return the exception that a reply describes by the name of its class ("kind") and its fields; a
     `ServerError` where there is no such class. A "QueryError" becomes an `InvalidInput` (see
     `Server.call`)."""
     kind = getattr(_errors, str(error.get("kind")), None)
-    message = _printable(str(error.get("message")))
     if error.get("kind") == "QueryError":
         kind = InvalidInput
-    if isinstance(kind, type) and issubclass(kind, DiscreetError):
-        return kind(message)
-    return ServerError(f"{_printable(str(error.get('kind')))}: {message}")
+    what = _printable(str(error.get("what", error.get("message"))))
+    if not (isinstance(kind, type) and issubclass(kind, DiscreetError)):
+        kind, what = ServerError, f"{_printable(str(error.get('kind')))}: {what}"
+    option = error.get("option")
+    made = kind(
+        what,
+        remedy=_printable(str(error.get("remedy") or "")),
+        option=None if option is None else _printable(str(option)),
+    )
+    made.charged = error.get("charged") if isinstance(error.get("charged"), bool) else None
+    return made
 
 
 def to_description(thing: Any) -> Any:

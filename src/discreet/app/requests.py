@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import _registry, tables
 from .. import session as sessions
-from .._errors import InvalidInput
+from .._errors import DiscreetError, InvalidInput
 from ..accounting.filters import FilterPreview as Cost
 from ..curator import STEWARD, Budget, Curator, Period, Policy, postgres_store
 from ..curator.policy import UNLIMITED
@@ -282,3 +282,16 @@ def analyst_of(text: str) -> tuple[str, Budget | None]:
         raise InvalidInput(
             f"an analyst is given as NAME, NAME=EPSILON or NAME=EPSILON,DELTA, got {text!r}."
         ) from None
+
+
+def error_json(error: DiscreetError, kind: str = "") -> dict[str, Any]:
+    """Return an error as JSON: the name of its class, if no `kind` is given, its message, and the parts of
+    that, from which the client makes the same error."""
+    return {
+        "kind": kind or type(error).__name__,
+        "message": str(error),
+        "what": error.what,
+        "remedy": error.remedy,
+        "option": error.option,
+        "charged": error.charged,
+    }

@@ -7,7 +7,6 @@ curve that no attack may beat.
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -17,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from .. import _registry, _require, accounting
+from .._drawing import ACCENT, COLORS, INK, PALE, SOFT, WARN, Markup, Picture, Series, element, page, table
 from .._errors import InvalidInput, Unsupported
-from .._text import visible
 from ..accounting import Event
 from .outputs import Guesses
 
@@ -132,9 +131,6 @@ def _require_agreement(delta: float | None, claimed_delta: float) -> None:
         )
 
 
-INK, ACCENT, WARN, PALE, MILD = "#1f2933", "#0b6e99", "#c0392b", "#e4e7eb", "#7b8794"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Reports an audit: with probability `confidence`, the audited mechanism has at least `epsilon` at the
@@ -230,14 +226,60 @@ class Report:
             "curve": [list(point) for point in self.curve],
         }
 
-    def svg(self, size: int = 460) -> str:
+    def svg(self, size: int = 460) -> Markup:
         """Draw the claimed and the observed trade-off, and the point with both rates at their limits: if that
         point lies below the claimed curve, the claim is refuted."""
-        return draw(self, size)
+        # The false-positive rate at which the two lines of an (epsilon, delta) pair meet.
+        corner = (1 - self.claim.delta) / (1 + math.exp(min(self.claim.epsilon, 700.0)))
+        rates = (*np.geomspace(1e-4, 1, 30).tolist(), *np.linspace(0, 1, 21).tolist(), corner)
+        grid = tuple(sorted(set(rates)))
+        claimed = tuple(self.claim.tradeoff(x) for x in grid)
+        fprs, fnrs = zip(*self.curve, strict=True)
+        tpr_limit, fpr_limit = self.limits
+        limits = f"limits: FPR at most {fpr_limit:.4g}, FNR at most {1 - tpr_limit:.4g}"
+        own, claim, guess, area = (COLORS.index(color) for color in (self._color, INK, SOFT, PALE))
+        picture = Picture(
+            title="Trade-off claimed and observed",
+            x_label="false-positive rate",
+            y_label="false-negative rate",
+            series=(
+                Series("", grid, claimed, kind="area", color=area),
+                Series("claimed: no attack gets into the gray", grid, claimed, color=claim),
+                Series("guessing", (0.0, 1.0), (1.0, 0.0), dashed=True, color=guess),
+                Series("observed; the point has both rates at their limits", fprs, fnrs, color=own),
+                Series(limits, (fpr_limit,), (1 - tpr_limit,), color=own, kind="points"),
+            ),
+            y_top=1.0,
+            width=size,
+            height=size,
+        )
+        return picture.svg()
+
+    @property
+    def _color(self) -> str:
+        return WARN if self.refuted else ACCENT
 
     def html(self) -> str:
         """Return one HTML page with the complete report, which loads nothing from elsewhere."""
-        return page(self)
+        verdict = "The claim is refuted." if self.refuted else "The claim is not refuted."
+        title = element("h1", verdict, style=f"color: var(--{'warn' if self.refuted else 'accent'})")
+        guesses, (tpr_limit, fpr_limit) = self.guesses, self.limits
+        rows = [
+            ("claimed", self.claim),
+            ("epsilon, at least", f"{self.epsilon:.5g}"),
+            ("mu of Gaussian DP, at least", f"{self.mu:.5g}"),
+            ("best attack", f"{self.attack}; guesses “{self.guessed}”"),
+            ("right", f"{guesses.hits} of {guesses.first} (TPR at least {tpr_limit:.4g})"),
+            ("wrong", f"{guesses.false_hits} of {guesses.second} (FPR at most {fpr_limit:.4g})"),
+            ("runs on each table", self.runs),
+            ("seconds", f"{self.seconds:.2f}"),
+        ]
+        words = element(
+            "p",
+            f"{_lower_bound_words(self)} An audit can refute a claim, never prove it: these attacks, on "
+            "these two tables, found this much.",
+        )
+        return page(f"Audit: {verdict}", title, words, table((), rows), self.svg())
 
     def save(self, path: str | Path) -> Path:
         """Write the page to a file, and return its path."""
@@ -249,51 +291,6 @@ class Report:
 def plain_number(value: float) -> float | str:
     """Return a number as JSON can hold it: infinity, which JSON does not have, as text."""
     return value if math.isfinite(value) else "infinite"
-
-
-def draw(report: Report, size: int) -> str:
-    """Return the picture of `Report.svg`."""
-    pad = 46
-    span = size - 2 * pad
-
-    def point(x: float, y: float) -> str:
-        return f"{pad + span * x:.1f},{size - pad - span * y:.1f}"
-
-    # The false-positive rate at which the two lines of an (epsilon, delta) pair meet.
-    corner = (1 - report.claim.delta) / (1 + math.exp(min(report.claim.epsilon, 700.0)))
-    grid = np.unique(np.concatenate([np.geomspace(1e-4, 1, 30), np.linspace(0, 1, 21), [corner]])).tolist()
-    claimed = [(x, report.claim.tradeoff(x)) for x in grid]
-    forbidden = " ".join([point(0, 0), *(point(x, y) for x, y in claimed), point(1, 0)])
-    observed = " ".join(point(x, y) for x, y in report.curve)
-    color = WARN if report.refuted else ACCENT
-    tpr_limit, fpr_limit = report.limits
-    ticks = "".join(
-        f'<text x="{pad + span * t:.1f}" y="{size - pad + 18}" text-anchor="middle">{t:g}</text>'
-        f'<text x="{pad - 8}" y="{size - pad - span * t + 4:.1f}" text-anchor="end">{t:g}</text>'
-        for t in (0, 0.5, 1)
-    )
-    x, y = point(fpr_limit, 1 - tpr_limit).split(",")
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" width="{size}" height="{size}" '
-        f'font-family="system-ui, sans-serif" font-size="12" fill="{INK}" role="img">'
-        f"<title>Trade-off claimed and observed</title>"
-        f'<polygon points="{forbidden}" fill="{PALE}"/>'
-        f'<polyline points="{" ".join(point(x, y) for x, y in claimed)}" fill="none" stroke="{INK}" '
-        f'stroke-width="1.5"/>'
-        f'<polyline points="{point(0, 1)} {point(1, 0)}" fill="none" stroke="{MILD}" stroke-dasharray="4 4"/>'
-        f'<polyline points="{observed}" fill="none" stroke="{color}" stroke-width="2"/>'
-        f'<circle cx="{x}" cy="{y}" r="4.5" fill="{color}"><title>limits: FPR at most {fpr_limit:.4g}, '
-        f"FNR at most {1 - tpr_limit:.4g}</title></circle>"
-        f'<rect x="{pad}" y="{pad}" width="{span}" height="{span}" fill="none" stroke="{INK}" '
-        f'stroke-width="0.6"/>'
-        f'<text x="{pad + span - 8}" y="{pad + 18}" text-anchor="end" fill="{MILD}">dashed: guessing</text>'
-        f'{ticks}<text x="{size / 2}" y="{size - 8}" text-anchor="middle">false-positive rate</text>'
-        f'<text transform="translate(13 {size / 2}) rotate(-90)" text-anchor="middle">false-negative '
-        f"rate</text>"
-        f'<text x="{pad + 8}" y="{pad - 26}">claimed: no attack gets into the gray</text>'
-        f'<text x="{pad + 8}" y="{pad - 10}" fill="{color}">observed; the point has both rates at '
-        f"their limits</text></svg>"
-    )
 
 
 def _lower_bound_words(report: Report) -> str:
@@ -313,39 +310,3 @@ def _lower_bound_words(report: Report) -> str:
         if report.refuted and not report.claim.pair
         else ""
     )
-
-
-def page(report: Report) -> str:
-    """Return the page of `Report.html`."""
-    verdict = "The claim is refuted." if report.refuted else "The claim is not refuted."
-    words = _lower_bound_words(report)
-    rows = {
-        "claimed": str(report.claim),
-        "epsilon, at least": f"{report.epsilon:.5g}",
-        "mu of Gaussian DP, at least": f"{report.mu:.5g}",
-        "best attack": f"{report.attack}; guesses “{report.guessed}”",
-        "right": f"{report.guesses.hits} of {report.guesses.first} (TPR at least {report.limits[0]:.4g})",
-        "wrong": (
-            f"{report.guesses.false_hits} of {report.guesses.second} (FPR at most {report.limits[1]:.4g})"
-        ),
-        "runs on each table": str(report.runs),
-        "seconds": f"{report.seconds:.2f}",
-    }
-    table = "".join(f"<tr><th>{_escape(k)}</th><td>{_escape(v)}</td></tr>" for k, v in rows.items())
-    color = WARN if report.refuted else ACCENT
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Audit: {_escape(verdict)}</title>'
-        f"<style>body{{font:16px/1.5 system-ui,sans-serif;color:{INK};max-width:52rem;"
-        f"margin:2rem auto;padding:0 1rem}}h1{{color:{color}}}"
-        "table{border-collapse:collapse;margin:1rem 0 1.5rem}"
-        f"td,th{{padding:.25rem 0;border-bottom:1px solid {PALE};vertical-align:top}}"
-        "svg{max-width:100%;height:auto}"
-        "th{text-align:left;padding-right:2rem;font-weight:500}</style>"
-        f"<h1>{_escape(verdict)}</h1><p>{_escape(words)} An audit can refute a claim, never prove it: these "
-        f"attacks, on these two tables, found this much.</p><table>{table}</table>{report.svg()}</html>"
-    )
-
-
-def _escape(text: str) -> str:
-    """Escape text for a page: no markup, and nothing that hides or reorders what stands beside it."""
-    return html.escape(visible(text))

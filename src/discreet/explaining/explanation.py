@@ -14,26 +14,13 @@ from __future__ import annotations
 import math
 import textwrap
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 from .. import _require
+from .._drawing import Markup, Picture, Section, Series, element, markup, page, table
 from .._errors import InvalidInput
-from .picture import Picture, Series
 from .risk import EXTRA_EPSILON, Risk
 from .words import DISCLAIMERS, factor, has_bounded_odds, number, out_of, price
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """Holds one heading with its sentences (`lines`), and optionally a table (`columns` names its columns)
-    and a picture."""
-
-    heading: str
-    lines: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    picture: Picture | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +53,11 @@ class Explanation(_require.NearestNames):
 
     def to_html(self) -> str:
         """Return the explanation as a page of its own, which loads nothing from anywhere."""
-
-        return page(self)
+        sections = (section.html() for section in self.sections)
+        return page(self.title, element("h1", self.title), _facts(self), *sections)
 
     def label(self) -> str:
         """Return the privacy label: the explanation in short, as one HTML page to print."""
-
         return label(self)
 
     @property
@@ -170,15 +156,6 @@ def attack_picture(risk: Risk) -> Picture:
     )
 
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 46rem; margin: 2rem auto; padding: 0
-1rem; }
-h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.1rem; margin: 1.4rem 0 .3rem; }
-table { border-collapse: collapse; font-size: .9rem; } td, th { text-align: left; padding: .2rem .9rem .2rem
-0; border-bottom: 1px solid #e4e7eb; vertical-align: top; }
-svg { max-width: 100%; height: auto; } p { margin: .35rem 0; } footer { color: #616e7c; font-size: .85rem;
-margin-top: 2rem; }
-"""
 _LABEL_STYLE = """
 @page { size: A4; margin: 14mm; }
 body { font: 13px/1.4 system-ui, sans-serif; color: #1f2933; margin: 0; }
@@ -192,24 +169,14 @@ svg { width: 82mm; height: auto; } .pair { display: flex; gap: 4mm; } p { margin
 """
 
 
-def fragment(explanation: Explanation) -> str:
+def fragment(explanation: Explanation) -> Markup:
     """Return the explanation as a piece of HTML, for a notebook or a page of the web console."""
-    return f"<h3>{escape(explanation.title)}</h3>" + "".join(_section(s, "h4") for s in explanation.sections)
-
-
-def page(explanation: Explanation) -> str:
-    """Return the explanation as a complete page."""
-    body = "".join(_section(s, "h2") for s in explanation.sections)
-    return _document(
-        explanation.title, _STYLE, f"<h1>{escape(explanation.title)}</h1>{_facts(explanation)}{body}"
-    )
+    return markup(element("h3", explanation.title), *(s.html("h4") for s in explanation.sections))
 
 
 def label(explanation: Explanation) -> str:
     """Return one page to print: who is protected, how much, from what, and what this is not."""
     risk = explanation.risk
-    head = f"<main><h1>Privacy label</h1><p>{escape(explanation.title)}</p>"
-    body = f"{head}{_facts(explanation)}<h2>How much</h2>"
     rows = [("Price", price(risk))]
     if risk.bounded:
         rows += [
@@ -222,18 +189,20 @@ def label(explanation: Explanation) -> str:
         ]
     else:
         rows.append(("Protection", "none is promised"))
-    body += _table((), tuple(rows))
-    pictures = list(explanation.pictures.values())[:2]
-    if pictures:
-        body += f'<div class="pair">{"".join(p.svg() for p in pictures)}</div>'
-    body += "<h2>What this is not</h2>" + "".join(
-        f"<p><b>Not {escape(name)}.</b> {escape(why)}</p>" for name, why in DISCLAIMERS
+    pictures = [picture.svg() for picture in explanation.pictures.values()][:2]
+    main = element(
+        "main",
+        element("h1", "Privacy label"),
+        element("p", explanation.title),
+        _facts(explanation),
+        element("h2", "How much"),
+        table((), rows),
+        *([element("div", *pictures, class_="pair")] if pictures else ()),
+        element("h2", "What this is not"),
+        *(element("p", element("b", f"Not {name}."), f" {why}") for name, why in DISCLAIMERS),
+        element("footer", "Made by discreet; bounds are rounded up."),
     )
-    return _document(
-        "Privacy label",
-        _LABEL_STYLE,
-        body + "<footer>Made by discreet; bounds are rounded up.</footer></main>",
-    )
+    return page("Privacy label", main, style=_LABEL_STYLE)
 
 
 def _odds(risk: Risk) -> list[tuple[str, str]]:
@@ -259,29 +228,5 @@ def _chances(risk: Risk) -> list[tuple[str, str]]:
     return [("Chances of results move by at most (e^epsilon)", bound)]
 
 
-def _section(section: Section, tag: str) -> str:
-    """Return a section as HTML, its heading in this tag."""
-    lines = "".join(f"<p>{escape(line)}</p>" for line in section.lines)
-    table = _table(section.columns, section.rows) if section.rows else ""
-    picture = section.picture.svg() if section.picture is not None else ""
-    return f"<{tag}>{escape(section.heading)}</{tag}>{lines}{table}{picture}"
-
-
-def _facts(explanation: Explanation) -> str:
-    return _table((), explanation.facts) if explanation.facts else ""
-
-
-def _table(columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> str:
-    """Return a table as HTML, every cell escaped."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return "<table>" + (f"<thead><tr>{head}</tr></thead>" if head else "") + f"<tbody>{body}</tbody></table>"
-
-
-def _document(title: str, style: str, body: str) -> str:
-    """Return a complete HTML document."""
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-        f"<style>{style}</style></head><body>{body}</body></html>\n"
-    )
+def _facts(explanation: Explanation) -> Markup:
+    return table((), explanation.facts) if explanation.facts else Markup()

@@ -16,14 +16,14 @@ from numbers import Real as Number
 from typing import Any
 
 from .. import _require
+from .._drawing import Picture, Section, Series
 from .._errors import InvalidInput
-from .._public import ADD_REMOVE, Neighbors, Unit, as_neighbors
+from .._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors
 from ..accounting import ZCDP, ApproximateDP, Event, PureDP
 from ..query import Answer
 from ..query.preview import Preview
 from . import words
-from .explanation import Explanation, Section, attack_picture, belief_picture
-from .picture import Picture, Series
+from .explanation import Explanation, attack_picture, belief_picture
 from .risk import Risk
 from .words import DEPLOYMENTS
 
@@ -210,10 +210,9 @@ def explain(
     if delta is not None:
         _require.probability(delta=delta)
         delta = float(delta)
-    if hasattr(subject, "explain") and not isinstance(subject, type):
-        explanation: Explanation = subject.explain(
-            audience=audience, **({} if delta is None else {"delta": delta})
-        )
+    own = None if isinstance(subject, type) else _held(subject, "explain", Callable)
+    if own is not None:
+        explanation: Explanation = own(audience=audience, **({} if delta is None else {"delta": delta}))
         return explanation
     if isinstance(subject, Number) and not isinstance(subject, bool):
         _require.non_negative(epsilon=subject)
@@ -224,14 +223,14 @@ def explain(
         )
     event, own_delta, title, facts = _price_facts(subject, as_neighbors(neighbors))
     chosen = _delta(event, own_delta) if delta is None else float(delta)
-    unit = getattr(getattr(_started(subject) or subject, "public", None), "unit", None)
+    public = _held(_started(subject) or subject, "public", Public)
     return explain_event(
         event,
         delta=chosen,
         audience=audience,
         title=title,
         facts=facts,
-        unit=unit if isinstance(unit, Unit) else None,
+        unit=None if public is None else public.unit,
     )
 
 
@@ -377,18 +376,20 @@ def _price_facts(
     facts: tuple[tuple[str, str], ...]
     subject = None if isinstance(subject, type) else subject
     if isinstance(subject, Event):
-        return subject, getattr(subject, "delta", None), f"What {type(subject).__name__} means", ()
+        return subject, _held(subject, "delta", Number), f"What {type(subject).__name__} means", ()
     if isinstance(subject, Answer):
         facts = (
             ("Released", f"{len(subject.rows):,} rows of {', '.join(subject.columns)}"),
             ("Asked", subject.sql),
         )
         return subject.event, subject.delta, "What this answer means for one person", facts
-    inner = getattr(subject, "query", None)
-    if isinstance(inner, Preview) or (inner is not None and isinstance(getattr(inner, "event", None), Event)):
-        return inner.event, getattr(inner, "delta", None), "What this question would mean for one person", ()
-    fitted_event = getattr(subject, "event_", None)
-    if isinstance(fitted_event, Event):
+    query = _held(subject, "query", object)
+    query_event = _held(query, "event", Event)
+    if query_event is not None:
+        title = "What this question would mean for one person"
+        return query_event, _held(query, "delta", Number), title, ()
+    fitted_event = _held(subject, "event_", Event)
+    if fitted_event is not None:
         facts = (("Released", f"a model, {type(subject).__name__}"),)
         return (
             fitted_event,
@@ -396,9 +397,10 @@ def _price_facts(
             "What this model means for one person in its training data",
             facts,
         )
-    event = getattr(subject, "event", None)
-    if isinstance(event, Event):
-        name = type(getattr(subject, "value", subject)).__name__
+    event = _held(subject, "event", Event)
+    if event is not None:
+        value = _held(subject, "value", object)
+        name = type(subject if value is None else value).__name__
         return (
             event,
             _own_delta(subject),
@@ -408,7 +410,7 @@ def _price_facts(
     started = _started(subject)
     if started is not None:
         # A stream was asked for at (epsilon, delta); one with Laplace noise spends no delta.
-        asked = (getattr(started, "asked", None) or (None, None))[1]
+        asked = (_held(started, "asked", tuple) or (None, None))[1]
         pure = math.isfinite(Risk(started.event, 0.0).epsilon)
         return (
             started.event,
@@ -416,7 +418,7 @@ def _price_facts(
             f"What this {type(subject).__name__} means for one person",
             (("Released", f"all answers of a {type(started).__name__}, paid for when it was started"),),
         )
-    if hasattr(subject, "rho") and hasattr(subject, "epsilon") and hasattr(subject, "delta"):
+    if all(hasattr(subject, name) for name in ("rho", "epsilon", "delta")):
         priced = (
             ZCDP(rho=subject.rho, neighbors=neighbors)
             if subject.epsilon is None
@@ -434,19 +436,26 @@ def _price_facts(
 def _started(subject: Any) -> Any:
     """Return the mechanism of a stream (`counter`), of a watch (`live`) or of a handle (`mechanism`); None
     for everything else."""
-    handle = getattr(subject, "live", subject)
+    handle = _held(subject, "live", object) or subject
     for name in ("counter", "mechanism"):
-        mechanism = getattr(handle, name, None)
-        if isinstance(getattr(mechanism, "event", None), Event):
+        mechanism = _held(handle, name, object)
+        if _held(mechanism, "event", Event) is not None:
             return mechanism
     return None
 
 
+def _held(holder: Any, name: str, kind: Any) -> Any:
+    """Return what `holder` has under a name, if that is of this kind; else None. Subjects are of packages
+    that this one does not know, and are recognized by what they hold."""
+    value = getattr(holder, name, None)
+    return value if isinstance(value, kind) else None
+
+
 def _own_delta(subject: Any) -> float | None:
     """Return the delta that a fitted model, its trainer or its mechanism was priced for."""
-    for holder in (subject, getattr(subject, "trainer_", None), getattr(subject, "mechanism_", None)):
-        delta = getattr(holder, "delta", None)
-        if isinstance(delta, Number) and 0 < float(delta) < 1:
+    for holder in (subject, _held(subject, "trainer_", object), _held(subject, "mechanism_", object)):
+        delta = _held(holder, "delta", Number)
+        if delta is not None and 0 < float(delta) < 1:
             return float(delta)
     return None
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
 from .. import _require
+from .._drawing import ACCENT, INK, PALE, Drawn, Markup, line, rect, svg, text
 from .._errors import InvalidInput
 from .._public import Boolean, Categories, Dates, Public
 from .._registry import described
@@ -45,7 +45,7 @@ from .marginal_trees import all_pairs
 from .synthesizer import GRID, Fitted, grid_distance
 from .table_domain import Epsilon, Rows, Seed, check_writable
 
-_TEXT_COLOR, _COPY_COLOR, _REFERENCE_COLOR, _GRID_COLOR = "#1f2933", "#0b6e99", "#d9a441", "#e4e7eb"
+_REFERENCE_COLOR = "#d9a441"
 _CELL_SIZE, _CHART_WIDTH, _CHART_HEIGHT, _CHARTS_PER_LINE = 22, 250, 110, 3
 
 
@@ -61,8 +61,8 @@ class MarginalShares:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
-    """Draws a picture that a notebook shows; `save` writes an .svg file.
+class Drawing(Drawn):
+    """Draws the quality of a copy.
 
     `pairs` has the values of the heat map, by the names of two columns. `marginals` has the bar charts: the
     bars of the copy stand beside those of `MarginalShares.other`, which the legend calls `other_label`.
@@ -74,18 +74,25 @@ class Drawing:
     marginals: tuple[MarginalShares, ...]
     other_label: str
 
-    def svg(self) -> str:
-        """Return the picture as one <svg> element without any reference to another file."""
-        return _svg(self)
-
-    def _repr_svg_(self) -> str:
-        return self.svg()
+    def svg(self) -> Markup:
+        names, margin = self.columns, 130
+        side = margin + _CELL_SIZE * len(names)
+        chart_lines = -(-len(self.marginals) // _CHARTS_PER_LINE)
+        width = max(side + 120, 20 + _CHARTS_PER_LINE * (_CHART_WIDTH + 20))
+        top = 80 + _CELL_SIZE * len(names)
+        height = top + 40 + chart_lines * (_CHART_HEIGHT + 40)
+        parts = [text(10, 20, self.title, "start", font_weight="bold"), *_heat_map(self, margin)]
+        for k, (color, name) in enumerate(((ACCENT, "copy"), (_REFERENCE_COLOR, self.other_label))):
+            parts.append(rect(10 + 90 * k, top, 10, 10, fill=color))
+            parts.append(text(25 + 90 * k, top + 9, name, "start"))
+        for k, chart in enumerate(self.marginals):
+            row, column = divmod(k, _CHARTS_PER_LINE)
+            left, upper = 10 + column * (_CHART_WIDTH + 20), top + 40 + row * (_CHART_HEIGHT + 40)
+            parts += _bar_chart(chart, left, upper)
+        return svg(width, height, self.title, *parts)
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture to an .svg file, which replaces an existing one, and return its path."""
-        target = check_writable(path, overwrite=True)
-        target.write_text(self.svg(), encoding="utf-8")
-        return target
+        return super(Drawing, self).save(check_writable(path, overwrite=True))
 
 
 def code_labels(coding: Coding) -> tuple[str, ...]:
@@ -110,84 +117,44 @@ def marginal(coding: Coding, other: Any, codes: Any) -> MarginalShares:
     return MarginalShares(coding.column, code_labels(coding), tuple(shares.tolist()), tuple(in_copy.tolist()))
 
 
-def _svg(drawing: Drawing) -> str:
-    """Return the whole picture: a title, the heat map, a legend, and lines of bar charts. All sizes are in
-    pixels."""
-    names, margin = drawing.columns, 130
-    side = margin + _CELL_SIZE * len(names)
-    chart_lines = -(-len(drawing.marginals) // _CHARTS_PER_LINE)
-    width = max(side + 120, 20 + _CHARTS_PER_LINE * (_CHART_WIDTH + 20))
-    top = 80 + _CELL_SIZE * len(names)
-    height = top + 40 + chart_lines * (_CHART_HEIGHT + 40)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-label="{escape(drawing.title)}" '
-        f'font-family="system-ui, sans-serif" font-size="11" fill="{_TEXT_COLOR}">',
-        _text(10, 20, drawing.title, "start", bold=True),
-        *_heat_map(drawing, margin),
-    ]
-    legend = ((_COPY_COLOR, "copy"), (_REFERENCE_COLOR, drawing.other_label))
-    for k, (color, name) in enumerate(legend):
-        parts.append(f'<rect x="{10 + 90 * k}" y="{top}" width="10" height="10" fill="{color}"/>')
-        parts.append(_text(25 + 90 * k, top + 9, name, "start"))
-    for k, chart in enumerate(drawing.marginals):
-        line, column = divmod(k, _CHARTS_PER_LINE)
-        parts += _bar_chart(chart, 10 + column * (_CHART_WIDTH + 20), top + 40 + line * (_CHART_HEIGHT + 40))
-    return "\n".join([*parts, "</svg>"])
-
-
-def _heat_map(drawing: Drawing, margin: int) -> list[str]:
+def _heat_map(drawing: Drawing, margin: int) -> list[Markup]:
     """Return the elements of the heat map, the lower triangle of all pairs; names stand left of `margin`."""
     names = drawing.columns
     largest = max(drawing.pairs.values(), default=0.0) or 1.0
-    parts = [_text(10, 40, f"darker means a larger value, up to {largest:.4f}; empty: not known", "start")]
+    parts = [text(10, 40, f"darker means a larger value, up to {largest:.4f}; empty: not known", "start")]
     for i, name in enumerate(names):
         y = 60 + i * _CELL_SIZE
-        parts.append(_text(margin - 6, y + 15, name, "end"))
+        parts.append(text(margin - 6, y + 15, name, "end"))
         for j, earlier in enumerate(names[:i]):
             value = drawing.pairs.get((earlier, name), drawing.pairs.get((name, earlier)))
-            fill = 'fill="none"'
-            if value is not None:
-                fill = f'fill="{_COPY_COLOR}" fill-opacity="{value / largest:.3f}"'
-            label = f"{earlier}, {name}: " + ("not known" if value is None else f"{value:.4f}")
-            parts.append(
-                f'<rect x="{margin + j * _CELL_SIZE}" y="{y}" width="{_CELL_SIZE}" '
-                f'height="{_CELL_SIZE}" {fill} '
-                f'stroke="{_GRID_COLOR}"><title>{escape(label)}</title></rect>'
-            )
+            title = f"{earlier}, {name}: " + ("not known" if value is None else f"{value:.4f}")
+            fill, opacity = ("none", None) if value is None else (ACCENT, f"{value / largest:.3f}")
+            x, size = margin + j * _CELL_SIZE, _CELL_SIZE
+            parts.append(rect(x, y, size, size, title, fill=fill, fill_opacity=opacity, stroke=PALE))
         x = margin + i * _CELL_SIZE + 14
-        parts.append(
-            f'<text x="{x}" y="{y + 16}" transform="rotate(-30 {x} {y + 16})">{escape(name)}</text>'
-            if i < len(names) - 1
-            else ""
-        )
+        if i < len(names) - 1:
+            parts.append(text(x, y + 16, name, "start", transform=f"rotate(-30 {x} {y + 16})"))
     return parts
 
 
-def _bar_chart(chart: MarginalShares, x: float, y: float) -> list[str]:
+def _bar_chart(chart: MarginalShares, x: float, y: float) -> list[Markup]:
     """Return the elements of one column's bar chart, whose upper left corner is at x and y."""
     largest = max([*chart.other, *chart.copy, 1e-9])
     step, base = _CHART_WIDTH / max(1, len(chart.labels)), y + _CHART_HEIGHT
     parts = [
-        _text(x, y - 4, chart.column, "start", bold=True),
-        f'<line x1="{x}" y1="{base}" x2="{x + _CHART_WIDTH}" y2="{base}" stroke="{_TEXT_COLOR}"/>',
+        text(x, y - 4, chart.column, "start", font_weight="bold"),
+        line(x, base, x + _CHART_WIDTH, base, stroke=INK),
     ]
     for k, label in enumerate(chart.labels):
-        for shift, color, share in (
-            (0.05, _COPY_COLOR, chart.copy[k]),
-            (0.5, _REFERENCE_COLOR, chart.other[k]),
-        ):
-            height, left = _CHART_HEIGHT * share / largest, x + (k + shift) * step
-            parts.append(
-                f'<rect x="{left:.1f}" y="{base - height:.1f}" width="{step * 0.42:.1f}" '
-                f'height="{height:.1f}" fill="{color}"><title>{escape(label)}: {share:.4f}</title></rect>'
+        pair = (0.05, ACCENT, chart.copy[k]), (0.5, _REFERENCE_COLOR, chart.other[k])
+        for shift, color, share in pair:
+            height, left, title = (
+                _CHART_HEIGHT * share / largest,
+                x + (k + shift) * step,
+                f"{label}: {share:.4f}",
             )
+            parts.append(rect(left, base - height, step * 0.42, height, title, fill=color))
     return parts
-
-
-def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False) -> str:
-    weight = ' font-weight="bold"' if bold else ""
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
 
 
 def pair_values(

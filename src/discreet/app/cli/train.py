@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +25,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ... import accounting as acc
 from ... import session as sessions
+from ..._drawing import Picture, Section, Series, element, page, table
 from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
 from ..._round import UpperAmount
 from ...curator.policy import check_epsilon
 from ..requests import beside, open_session
-from ..training_page import Page, Point, TrainingCurve
 from . import forms
 from .query import (
     ANALYST,
@@ -337,6 +337,9 @@ def _run(
     log.finish(model.module_)
 
 
+Point = tuple[float, float]
+
+
 @dataclass
 class _TrainingLog:
     """Collects public facts of a run.
@@ -459,6 +462,56 @@ _WHY_MORE_IS_USED = (
     "all so far, priced for questions that may depend on earlier answers: that is more than the model "
     "costs by itself"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingCurve:
+    """Describes one curve: `points` are (step, value)."""
+
+    title: str
+    note: str
+    points: Sequence[Point]
+
+    def section(self) -> Section:
+        """Return the section of the page. Values that are infinite, NaN or of size 1e300 or more, where the
+        axis would overflow, are not drawn; a sentence names the first such step."""
+        finite = [point for point in self.points if abs(point[1]) < 1e300]
+        note, picture = self.note, None
+        if len(finite) < len(self.points):
+            first = next(step for step, value in self.points if not abs(value) < 1e300)
+            note += f" From step {first:,.0f} on it is not a finite number: a smaller learning rate may help."
+        if len(finite) > 1:
+            steps, values = zip(*finite, strict=True)
+            picture = Picture(
+                title=self.title,
+                x_label="steps",
+                y_label="",
+                y_bottom=min(0.0, *values),
+                # the last value stands at the end of the curve
+                series=(
+                    Series("", steps, values),
+                    Series("", steps[-1:], values[-1:], color=0, kind="points"),
+                ),
+                width=640,
+            )
+        return Section(heading=self.title, lines=(note,), picture=picture)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Describes the results page of a run, which shows public facts only: a summary, a table of facts, and
+    curves."""
+
+    title: str
+    summary: str
+    facts: Sequence[tuple[str, str]]
+    curves: Sequence[TrainingCurve] = field(default=())
+
+    def html(self) -> str:
+        """Return the page as one HTML document."""
+        sections = (curve.section().html() for curve in self.curves if len(curve.points) > 1)
+        head = element("h1", self.title), element("p", self.summary), table((), self.facts)
+        return page(self.title, *head, *sections)
 
 
 def _page(facts: dict[str, Any], log: _TrainingLog) -> Page:

@@ -202,14 +202,11 @@ async def submit(request: Request, name: DatasetName, body: bodies.JobBody, pers
     requested = [(verb, work) for verb, work in work_by_verb.items() if work is not None]
     desk = desk_of(request)
     if len(requested) != 1:
-        raise HTTPError(
-            "InvalidInput", "a job is one of fit, query, workload, ask and synthesize. Nothing was charged."
-        )
+        wrong = "a job is one of fit, query, workload, ask and synthesize."
+        raise HTTPError("InvalidInput", wrong, charged=False)
     if body.seconds > desk.settings.job_seconds:
-        raise HTTPError(
-            "InvalidInput",
-            f"a job takes at most {desk.settings.job_seconds:g} seconds here. Nothing was charged.",
-        )
+        wrong = f"a job takes at most {desk.settings.job_seconds:g} seconds here."
+        raise HTTPError("InvalidInput", wrong, option="seconds", charged=False)
     (verb, work), dataset = requested[0], granted(request, name, person)
     return {"id": desk.submit(verb, person, dataset, body.seconds, options_of(work))}
 

@@ -127,8 +127,8 @@ def _check_group_count(desk: Desk, query_preview: Any) -> None:
     groups = getattr(query_preview.query, "groups", None)
     if groups is not None and groups > desk.rows:
         raise InvalidInput(
-            f"the answer would have {groups:,} groups, and this server sends at most {desk.rows:,} rows. "
-            f"Nothing was charged. Ask about fewer groups."
+            f"the answer would have {groups:,} groups, and this server sends at most {desk.rows:,} rows.",
+            remedy="Ask about fewer groups.",
         )
 
 
@@ -170,9 +170,7 @@ def answer(desk: Desk, request: Request) -> Result:
     description = body.get("mechanism") if body.get("analyst") == request["analyst"] else None
     mechanism = None if description is None else _registry.from_json(description)
     if not isinstance(mechanism, Interactive):
-        raise InvalidInput(
-            f"number {options['number']} is no live mechanism of yours. Nothing was charged or read."
-        )
+        raise InvalidInput(f"number {options['number']} is no live mechanism of yours.", option="number")
     live = session.curator.resume(mechanism, number)
     question = options["question"]
     if isinstance(question, str):
@@ -213,13 +211,10 @@ def mechanism_of(description: Any, public: Public, kinds: tuple[type[BaseMechani
     made for the public facts of this dataset."""
     mechanism = _registry.from_json(description)
     if not isinstance(mechanism, kinds):
-        raise InvalidInput(
-            f"{type(mechanism).__name__} is not a mechanism that can be asked for here. Nothing was "
-            f"charged or read."
-        )
+        raise InvalidInput(f"{type(mechanism).__name__} is not a mechanism that can be asked for here.")
     if mechanism.public != public:
         raise InvalidInput(
-            "the mechanism was described for other public facts than this dataset has now. Nothing was "
-            "charged or read. Build it from the session's own `public`."
+            "the mechanism was described for other public facts than this dataset has now.",
+            remedy="Build it from the session's own `public`.",
         )
     return mechanism

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from html import escape
 from typing import Any
 
 from ... import _registry
+from ..._drawing import Markup, PixelScale, element, rect, svg, text, whisker
 
 
 def figure(value: float, error: float | None = None) -> str:
@@ -140,38 +140,26 @@ def _margins(labels: Sequence[str], captions: Sequence[str]) -> tuple[float, flo
     return left_margin, max(60.0, _WIDTH - left_margin - right_margin), _WIDTH - 4
 
 
-def _svg(title: str, height: float, parts: Sequence[str]) -> str:
-    """Return the SVG of a chart from its elements; screen readers read the title."""
-    name = escape(title, quote=True)
-    return (
-        f'<svg class="chart" viewBox="0 0 {_WIDTH:g} {height:g}" role="img" aria-label="{name}">'
-        f"<title>{name}</title>{''.join(parts)}</svg>"
-    )
+def _label(x: float, y: float, content: str) -> Markup:
+    """Return a text that ends at x; a long one is cut off."""
+    short = content if len(content) <= _LONGEST_LABEL else content[: _LONGEST_LABEL - 1] + "…"
+    return text(x, y, short, "end")
 
 
-def _text(x: float, y: float, content: str, kind: str = "", end: bool = True) -> str:
-    """Return a text that ends at x, or begins there if not `end`; `kind` is its CSS class.
-
-    A long text is cut off, except one of the class "value".
-    """
-    fits = len(content) <= _LONGEST_LABEL or kind == "value"
-    short = content if fits else content[: _LONGEST_LABEL - 1] + "…"
-    anchor = ' text-anchor="end"' if end else ""
-    mark = f' class="{kind}"' if kind else ""
-    return f'<text{mark} x="{x:g}" y="{y:.1f}"{anchor}>{escape(short)}</text>'
+def _value(x: float, y: float, content: str) -> Markup:
+    """Return a text of any length that ends at x, in a paler color."""
+    return text(x, y, content, "end", class_="value")
 
 
-def _whisker(start: float, end: float, middle: float) -> str:
-    """Return an error bar from x = start to x = end at y = middle."""
-    ends = f"M{start:.1f} {middle - 5:.1f}v10M{end:.1f} {middle - 5:.1f}v10"
-    return f'<path class="whisker" d="M{start:.1f} {middle:.1f}H{end:.1f}{ends}"/>'
+def _chart(title: str, height: float, parts: Sequence[Markup]) -> Markup:
+    return svg(_WIDTH, height, title, element("title", title), *parts, sheet="chart")
 
 
 # The two ends of an interval; None where a value has none.
 Ends = tuple[float, float] | None
 
 
-def bars(labels: Sequence[str], heights: Sequence[float | None], ends: Sequence[Ends], title: str) -> str:
+def bars(labels: Sequence[str], heights: Sequence[float | None], ends: Sequence[Ends], title: str) -> Markup:
     """Return horizontal bars with error bars, one bar for each label, length (in `heights`) and interval;
     only the first `_MAX_BARS` are drawn.
 
@@ -181,28 +169,24 @@ def bars(labels: Sequence[str], heights: Sequence[float | None], ends: Sequence[
     spans = [(h, h) if e is None else e for _, h, e in rows if h is not None]
     spans = [span for span in spans if math.isfinite(span[1] - span[0])]
     if not spans:
-        return ""
+        return Markup()
     low, high = min(0.0, *(start for start, _ in spans)), max(0.0, *(end for _, end in spans))
     captions = ["" if h is None else _caption(h, e) for _, h, e in rows]
     left_margin, bar_width, edge = _margins([label for label, _, _ in rows], captions)
-    scale = bar_width / ((high - low) or 1.0)
+    scale = PixelScale(low, high if high > low else low + 1.0, left_margin, left_margin + bar_width)
     parts = []
     for i, (label, height, interval) in enumerate(rows):
         top = 8 + i * _ROW_HEIGHT
         middle = top + _ROW_HEIGHT / 2 - 4
-        parts.append(_text(left_margin - 8, middle + 4, label))
+        parts.append(_label(left_margin - 8, middle + 4, label))
         if height is None or ((height, height) if interval is None else interval) not in spans:
             continue
-        start, end = sorted((left_margin + scale * (0.0 - low), left_margin + scale * (height - low)))
-        length, thickness = max(end - start, 0.5), _ROW_HEIGHT - 8
-        parts.append(
-            f'<rect class="bar" x="{start:.1f}" y="{top:.1f}" width="{length:.1f}" height="{thickness:.1f}"/>'
-        )
+        start, end = sorted((scale(0.0), scale(height)))
+        parts.append(rect(start, top, max(end - start, 0.5), _ROW_HEIGHT - 8, class_="bar"))
         if interval is not None:
-            start, end = (left_margin + scale * (bound - low) for bound in interval)
-            parts.append(_whisker(start, end, middle))
-        parts.append(_text(edge, middle + 4, captions[i], "value"))
-    return _svg(title, 16 + len(rows) * _ROW_HEIGHT, parts)
+            parts.append(whisker(scale(interval[0]), scale(interval[1]), middle))
+        parts.append(_value(edge, middle + 4, captions[i]))
+    return _chart(title, 16 + len(rows) * _ROW_HEIGHT, parts)
 
 
 def _caption(height: float, interval: Ends) -> str:
@@ -215,14 +199,14 @@ def _caption(height: float, interval: Ends) -> str:
     return f"{_number(height, above)} ({_number(interval[0], above)} to {_number(interval[1], above)})"
 
 
-def expected(names: Sequence[str], errors: Sequence[float | None], confidence: float) -> str:
+def expected(names: Sequence[str], errors: Sequence[float | None], confidence: float) -> Markup:
     """Return a chart of the error bars that an answer will have, around a value that is not known yet.
 
     `names` are the columns of the answer; a column whose error is None or infinite is left out.
     """
     pairs = [(n, e) for n, e in zip(names, errors, strict=True) if e is not None and math.isfinite(e)]
     if not pairs:
-        return ""
+        return Markup()
     widest = max(error for _, error in pairs) or 1.0
     left_margin, bar_width, edge = _margins(
         [name for name, _ in pairs], [f"± {_number(error)}" for _, error in pairs]
@@ -233,48 +217,44 @@ def expected(names: Sequence[str], errors: Sequence[float | None], confidence: f
         middle = 20 + i * _ROW_HEIGHT
         half_length = bar_width / 2 * error / widest
         parts += [
-            _text(left_margin - 8, middle + 4, name),
-            f'<circle class="center" cx="{center:g}" cy="{middle:g}" r="4"/>',
-            _whisker(center - half_length, center + half_length, middle),
-            _text(edge, middle + 4, f"± {_number(error)}", "value"),
+            _label(left_margin - 8, middle + 4, name),
+            element("circle", class_="center", cx=center, cy=middle, r=4),
+            whisker(center - half_length, center + half_length, middle),
+            _value(edge, middle + 4, f"± {_number(error)}"),
         ]
     description = "; ".join(f"{name} plus or minus {_number(error)}" for name, error in pairs)
-    return _svg(
-        f"Expected error with {confidence:.0%} confidence: {description}",
-        16 + len(pairs) * _ROW_HEIGHT,
-        parts,
-    )
+    title = f"Expected error with {confidence:.0%} confidence: {description}"
+    return _chart(title, 16 + len(pairs) * _ROW_HEIGHT, parts)
 
 
-def steps(points: Sequence[tuple[datetime, float]], until: datetime, limit: float | None, title: str) -> str:
+def steps(
+    points: Sequence[tuple[datetime, float]], until: datetime, limit: float | None, title: str
+) -> Markup:
     """Return a chart of prices, added up over time, as a step line with its limit.
 
     Each of `points` is the time of a charge and its price; the earliest comes first. `until` is the right end
     of the chart. `limit` is in the unit of the prices; with None no limit is drawn.
     """
     if not points:
-        return ""
-    total, height = 0.0, 160.0
-    first, highest = points[0][0], max(limit or 0.0, sum(price for _, price in points)) or 1.0
-    span = max((until - first).total_seconds(), 1.0)
-    line = f"M40 {height - 24:g}"
+        return Markup()
+    total, height, first, right = 0.0, 160.0, points[0][0], _WIDTH - 20
+    highest = max(limit or 0.0, sum(price for _, price in points)) or 1.0
+    up = PixelScale(0.0, highest, height - 24, 16)
+    along = PixelScale(0.0, max((until - first).total_seconds(), 1.0), 40, right)
+    path = f"M40 {up(0.0):g}"
     for moment, price in points:
         total += price
-        y = height - 24 - (height - 40) * total / highest
-        x = 40 + (_WIDTH - 60) * min(1.0, max(0.0, (moment - first).total_seconds()) / span)
-        line += f"H{x:.1f}V{y:.1f}"
-    line += f"H{_WIDTH - 20:g}"
+        path += f"H{along((moment - first).total_seconds()):.1f}V{up(total):.1f}"
     parts = []
     if limit is not None:
-        limit_y = height - 24 - (height - 40) * limit / highest
-        parts += [
-            f'<path class="limit" d="M40 {limit_y:.1f}H{_WIDTH - 20:g}"/>',
-            _text(36, limit_y + 4, f"{limit:,.6g}"),
+        parts = [
+            element("path", class_="limit", d=f"M40 {up(limit):.1f}H{right:g}"),
+            _label(36, up(limit) + 4, f"{limit:,.6g}"),
         ]
     parts += [
-        f'<path class="line" d="{line}"/>',
-        f'<path class="axis" d="M40 {height - 24:g}H{_WIDTH - 20:g}"/>',
-        _text(40, height - 6, f"{first:%Y-%m-%d %H:%M}", end=False),
-        _text(_WIDTH - 20, height - 6, f"now, {len(points):,} charges", "value"),
+        element("path", class_="line", d=f"{path}H{right:g}"),
+        element("path", class_="axis", d=f"M40 {up(0.0):g}H{right:g}"),
+        text(40, height - 6, f"{first:%Y-%m-%d %H:%M}", "start"),
+        _value(right, height - 6, f"now, {len(points):,} charges"),
     ]
-    return _svg(title, height, parts)
+    return _chart(title, height, parts)

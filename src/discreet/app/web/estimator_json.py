@@ -52,7 +52,7 @@ def describe_estimator(estimator: Any) -> dict[str, Any]:
     name = type(estimator).__name__
     if name not in NAMES:
         raise InvalidInput(
-            f"{name} cannot be sent: it has no JSON description. Nothing was charged. Send one of "
+            f"{name} cannot be sent: it has no JSON description. Send one of "
             f"{', '.join(NAMES)}, or ask the steward to run it in their own process: dp.open(...).fit(...)."
         )
     defaults = {n: p.default for n, p in inspect.signature(type(estimator).__init__).parameters.items()}
@@ -78,7 +78,7 @@ def _plain(key: str, value: Any) -> Any:
         return _plain(key, value.tolist())
     raise InvalidInput(
         f"{key}={type(value).__name__} has no JSON description, so it cannot be sent: callables and "
-        f"modules run only in the steward's own process, with dp.open(...). Nothing was charged."
+        f"modules run only in the steward's own process, with dp.open(...)."
     )
 
 
@@ -90,21 +90,22 @@ def estimator_of(described: Any, depth: int = 0) -> Any:
     well_formed = isinstance(described, dict) and described.keys() <= {"estimator", "parameters"}
     name = described.get("estimator") if well_formed else None
     if name not in NAMES:
-        raise InvalidInput(f"an estimator is one of {', '.join(NAMES)}. Nothing was charged.")
+        raise InvalidInput(f"an estimator is one of {', '.join(NAMES)}.")
     if depth > _DEEPEST:
         raise InvalidInput(
-            f"an estimator is nested in at most {_DEEPEST} others, and a {name} is nested in {depth}. "
-            f"Nothing was charged. Take out one of the estimators around it."
+            f"an estimator is nested in at most {_DEEPEST} others, and a {name} is nested in {depth}.",
+            remedy="Take out one of the estimators around it.",
         )
     parameters = described.get("parameters") or {}
     cls = getattr(learning if name in learning.__all__ else tabular, name)
     allowed = inspect.signature(cls.__init__).parameters
     if not isinstance(parameters, dict) or not parameters.keys() <= allowed.keys() - {"self"}:
-        raise InvalidInput(f"{name} takes {', '.join(list(allowed)[1:])}. Nothing was charged.")
+        raise InvalidInput(f"{name} takes {', '.join(list(allowed)[1:])}.")
     if python := sorted(set(PYTHON) & {key for key, value in parameters.items() if value is not None}):
         raise InvalidInput(
-            f"{python[0]} of {name} takes Python, which runs only in the steward's own process. Nothing was "
-            f"charged. Leave it out."
+            f"{python[0]} of {name} takes Python, which runs only in the steward's own process.",
+            remedy="Leave it out.",
+            option=python[0],
         )
     return cls(**{key: _value_of(key, value, depth) for key, value in parameters.items()})
 
@@ -114,7 +115,7 @@ def _value_of(key: str, value: Any, depth: int, level: int = 0) -> Any:
     in it, also inside lists and maps, become estimators. `depth` is that of the estimator with the parameter,
     `level` how many lists and maps the value is in."""
     if level > DEEPEST:
-        raise InvalidInput(f"{key} is nested more than {DEEPEST} deep. Nothing was charged.")
+        raise InvalidInput(f"{key} is nested more than {DEEPEST} deep.")
     if isinstance(value, list):
         return [_value_of(key, item, depth, level + 1) for item in value]
     if not isinstance(value, dict):

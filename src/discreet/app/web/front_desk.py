@@ -223,8 +223,9 @@ class FrontDesk:
         settings = self.settings
         if sum(self._held.values()) >= settings.slots or self._held[person.name] >= settings.slots_per_person:
             raise HTTPError(
-                "Busy", "too many questions wait for their answers. Nothing was charged. Ask again later.",
+                "Busy", "too many questions wait for their answers.",
                 {"Retry-After": str(math.ceil(settings.seconds))},
+                remedy="Ask again later.", charged=False,
             )  # fmt: skip
         # A person who has to wait for a worker would learn from the end of the wait how long another question
         # took: then even an answer that touched no data is held. Whether this person has to wait is estimated
@@ -341,9 +342,8 @@ class FrontDesk:
         is set.
         """
         if len(self.store.unfinished_jobs(person.name)) >= self.settings.slots_per_person:
-            raise HTTPError(
-                "Busy", "you have too many unfinished jobs. Nothing was charged. Cancel one, or wait."
-            )
+            wrong = "you have too many unfinished jobs."
+            raise HTTPError("Busy", wrong, remedy="Cancel one, or wait.", charged=False)
         job = self.store.add_job(person.name, dataset.name, verb, seconds)
         request = self._request(verb, person, dataset, options)
         self._jobs[job] = asyncio.get_running_loop().create_task(self._run(job, request, seconds))
@@ -405,6 +405,6 @@ class FrontDesk:
 def _result(reply: dict[str, Any]) -> dict[str, Any]:
     """Return the result in a worker's reply; raise its error if it has one."""
     if "error" in reply:
-        raise HTTPError(reply["error"]["kind"], reply["error"]["message"])
+        raise HTTPError.of(reply["error"])
     result: dict[str, Any] = reply["result"]
     return result

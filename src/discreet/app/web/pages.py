@@ -48,7 +48,7 @@ async def home(request: Request, person: Anybody) -> HTMLResponse:
         try:
             facts = await desk.look("describe", person, dataset)
         except HTTPError as error:
-            cards.append({"name": dataset.name, "problem": error.message})
+            cards.append({"name": dataset.name, "problem": str(error)})
             continue
         columns = [name for name, _ in facts["public"]["schema"]]
         cards.append(
@@ -152,7 +152,7 @@ async def preview(request: Request, name: str, person: Asker) -> HTMLResponse:
     price = facts["epsilon"] if facts["epsilon"] is not None else cost["after"] - cost["before"]
     errors = [error for error in facts["errors"] if error is not None and math.isfinite(error)]
     return render(
-        request, "preview.html", facts=facts, cost=cost, chart=Markup(chart), odds=facts["odds"], price=price,
+        request, "preview.html", facts=facts, cost=cost, chart=chart, odds=facts["odds"], price=price,
         # the result of which the expected error would be one tenth
         name=name, result_to_a_tenth=_two_digits(10 * errors[0]) if len(errors) == 1 else None,
     )  # fmt: skip
@@ -219,7 +219,7 @@ def answer_facts(answer: Any) -> dict[str, Any]:
         "notes": answer.notes,
         "sql": answer.sql,
         "price": answer.price,
-        "chart": Markup(chart),
+        "chart": chart,
     }
 
 

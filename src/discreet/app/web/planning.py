@@ -10,13 +10,13 @@ import math
 from typing import Any
 
 from ... import _registry
+from ..._drawing import Picture, Section, Series
 from ..._errors import InvalidInput
 from ..._public import Unit
 from ...accounting.caps import requested_price_of
 from ...explaining import Explanation, Risk
 from ...explaining import explain as explain_price
-from ...explaining.explanation import Section, fragment
-from ...explaining.picture import Picture, Series
+from ...explaining.explanation import fragment
 from ...explaining.subjects import USUAL_DELTA, explain_event
 from ...planning import Item, Model, Question, Together
 from .bookkeeping import visible_releases
@@ -43,7 +43,7 @@ def _parse_work(item: Any) -> Any:
     if "estimator" in fields:
         fields["estimator"] = estimator_of(fields["estimator"])
         if "target" not in fields:
-            raise InvalidInput("a model of a plan has a target, the column to predict. Nothing was charged.")
+            raise InvalidInput("a model of a plan has a target, the column to predict.")
     return fields
 
 
@@ -186,7 +186,7 @@ def _section(facts: Result) -> Section:
     picture = None
     if described is not None:
         series = tuple(
-            Series(line["name"], _floats(line["x"]), _floats(line["y"]), line["dashed"], line["color"])
+            Series(**line | {"x": _floats(line["x"]), "y": _floats(line["y"])})
             for line in described["series"]
         )
         picture = Picture(**described | {"series": series, "labels": tuple(described["labels"])})

@@ -1,13 +1,14 @@
-"""Turns errors into HTTP responses. All have one JSON shape, {"error": {"kind", "message", "code"}}, which
-the command line prints with `--json`, too."""
+"""Turns errors into HTTP responses. All have one JSON shape, {"error": {"kind", "message", "code", ...}}."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pydantic import BaseModel
+from starlette.responses import JSONResponse
 
 from ..._errors import DiscreetError
+from ..requests import error_json
 
 # The HTTP status of each kind of error; 400 for all others.
 CODES = {
@@ -32,11 +33,19 @@ CODES = {
 
 
 class ErrorFacts(BaseModel):
-    """The kind of an error, a message that says what happened and what did not, and the HTTP status."""
+    """The kind of an error, a message that says what happened and what did not, and the HTTP status.
+
+    The other fields are the parts of the message: what happened; what to do; the option that it is about; and
+    whether a budget was charged, null where nothing that charges was asked, or `what` says it.
+    """
 
     kind: str
     message: str
     code: int
+    what: str
+    remedy: str
+    option: str | None
+    charged: bool | None
 
 
 class ErrorBody(BaseModel):
@@ -45,27 +54,35 @@ class ErrorBody(BaseModel):
     error: ErrorFacts
 
 
-class HTTPError(Exception):
-    """An error with which a route answers its request."""
+class HTTPError(DiscreetError):
+    """An error with which a route answers its request. `kind` is the name of the class of an error of the
+    library, or one of `CODES`."""
 
-    def __init__(self, kind: str, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.kind, self.message, self.headers = kind, message, headers or {}
+    def __init__(
+        self,
+        kind: str,
+        what: str,
+        headers: dict[str, str] | None = None,
+        *,
+        remedy: str = "",
+        option: str | None = None,
+        charged: bool | None = None,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(what, remedy=remedy, option=option)
+        self.kind, self.headers, self.charged = kind, headers or {}, charged
+        self.code = status or CODES.get(kind, 400)
 
-    @property
-    def code(self) -> int:
-        """The HTTP status."""
-        return CODES.get(self.kind, 400)
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> HTTPError:
+        """Return the error that `requests.error_json` wrote."""
+        parts = {name: facts[name] for name in ("remedy", "option", "charged")}
+        return cls(facts["kind"], facts["what"], **parts)
 
-
-def body_of(kind: str, message: str) -> dict[str, Any]:
-    """Return the JSON of an error."""
-    return {"error": {"kind": kind, "message": message, "code": CODES.get(kind, 400)}}
-
-
-def from_error(error: DiscreetError) -> HTTPError:
-    """Return an error of the library as an `HTTPError`."""
-    return HTTPError(type(error).__name__, str(error))
+    def response(self) -> JSONResponse:
+        """Return the response of a route of the API."""
+        body = {"error": error_json(self, self.kind) | {"code": self.code}}
+        return JSONResponse(body, self.code, self.headers)
 
 
 # The error responses in the OpenAPI description of every route.

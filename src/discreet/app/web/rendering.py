@@ -47,16 +47,17 @@ def render(request: Request, template: str, code: int = 200, **facts: Any) -> HT
     return HTMLResponse(TEMPLATES.get_template(template).render(**facts), code)
 
 
-def error_page(request: Request, kind: str, message: str, code: int) -> Response:
+def error_page(request: Request, error: HTTPError) -> Response:
     """Return an error as a page, or as a part of a page if htmx has sent the request; without a log-in,
     redirect to the log-in page."""
-    if kind == "NotLoggedIn":
+    message, code = str(error), error.code
+    if error.kind == "NotLoggedIn":
         if request.headers.get("hx-request"):
             return Response(status_code=401, headers={"HX-Redirect": "/login"})
         return RedirectResponse("/login", 303)
     if request.headers.get("hx-request"):
         # static/console.js lets htmx show responses with an error status, too.
-        return render(request, "error_part.html", code, kind=kind, message=message)
+        return render(request, "error_part.html", code, message=message)
     person = None
     # With status 500 the store, which identifies people, may be what failed.
     with contextlib.suppress(Exception if code == 500 else HTTPError):

@@ -14,16 +14,17 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from ... import __version__
 from ..._errors import DiscreetError
+from ..requests import error_json
 from . import api, bodies, pages, steward_pages
 from .auth import Gate
 from .front_desk import FrontDesk
-from .problems import HTTPError, body_of, from_error
+from .problems import HTTPError
 from .rendering import error_page
 from .server_store import ServerStore
 from .settings import Settings
@@ -86,8 +87,8 @@ class BodyLimit:
             await send_or_refuse({})
 
     async def _refuse(self, scope: Any, receive: Any, send: Any, limit: int) -> None:
-        body = body_of("TooLarge", f"a request has at most {limit:,} bytes here. Nothing was done.")
-        await JSONResponse(body, 413)(scope, receive, send)
+        error = HTTPError("TooLarge", f"a request has at most {limit:,} bytes here. Nothing was done.")
+        await error.response()(scope, receive, send)
 
 
 LOG = logging.getLogger("discreet.access")
@@ -142,37 +143,34 @@ def build(settings: Settings) -> FastAPI:
 def _add_error_handlers(app: FastAPI) -> None:
     """Turn every error into a response: JSON for the routes of the API, a page for all others."""
 
-    def respond(request: Request, kind: str, message: str, code: int, headers: dict[str, str]) -> Response:
-        if request.url.path.startswith("/api/"):
-            return JSONResponse(body_of(kind, message), code, headers)
-        return error_page(request, kind, message, code)
-
     @app.exception_handler(HTTPError)
     async def from_route(request: Request, error: HTTPError) -> Response:
-        return respond(request, error.kind, error.message, error.code, error.headers)
+        return error.response() if request.url.path.startswith("/api/") else error_page(request, error)
 
     @app.exception_handler(DiscreetError)
     async def from_library(request: Request, error: DiscreetError) -> Response:
-        return await from_route(request, from_error(error))
+        return await from_route(request, HTTPError.of(error_json(error)))
 
     @app.exception_handler(RequestValidationError)
     async def from_validation(request: Request, error: RequestValidationError) -> Response:
         # Say which field is wrong and why, but do not repeat its value.
         first = error.errors()[0] if error.errors() else {"loc": (), "msg": "not valid"}
-        return respond(request, "InvalidRequest", f"{bodies.problem(first)}. Nothing was charged.", 422, {})
+        field = str(first["loc"][1]) if len(first["loc"]) > 1 else None
+        wrong = f"{bodies.problem(first)}."
+        return await from_route(request, HTTPError("InvalidRequest", wrong, option=field, charged=False))
 
     @app.exception_handler(HTTPException)
     async def from_starlette(request: Request, error: HTTPException) -> Response:
         kinds = {404: "NotFound", 405: "MethodNotAllowed", 413: "TooLarge", 400: "InvalidInput"}
         kind = kinds.get(error.status_code, "InvalidInput")
-        headers = dict(error.headers or {})
-        return respond(request, kind, f"{error.detail}. Nothing was done.", error.status_code, headers)
+        what, status = f"{error.detail}. Nothing was done.", error.status_code
+        return await from_route(request, HTTPError(kind, what, dict(error.headers or {}), status=status))
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         # The text of the error stays in the server's log. Starlette sends this response past the middleware
         # of `_add_middleware`, so that its headers are set here.
-        response = respond(request, "InternalError", FAULT, 500, {})
+        response = await from_route(request, HTTPError("InternalError", FAULT))
         response.headers.update(HEADERS | {"Cache-Control": "no-store"})
         return response
 
@@ -192,9 +190,8 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
     async def around(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         # Another site may have let its own name point to this address (DNS rebinding).
         if host_name(request) not in allowed:
-            response: Response = JSONResponse(
-                body_of("InvalidInput", "this server does not go by that name (--name NAME)."), 400
-            )
+            wrong_name = "this server does not go by that name (--name NAME)."
+            response: Response = HTTPError("InvalidInput", wrong_name).response()
         else:
             response = await call_next(request)
         for header, value in HEADERS.items():

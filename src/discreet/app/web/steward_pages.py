@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from markupsafe import Markup
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
@@ -66,7 +65,7 @@ async def _books(request: Request, name: str, person: Person, code: int = 200, *
     return render(
         request, "books.html", code, form=form | typed, strangers=strangers,
         person=person, name=name, accounts=spending["accounts"],
-        policy=policy, chart=Markup(chart), days=_days(spending["charges"]),
+        policy=policy, chart=chart, days=_days(spending["charges"]),
         entries=ledger["entries"][::-1], anchor=ledger["anchor"],
     )  # fmt: skip
 

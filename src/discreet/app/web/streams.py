@@ -41,7 +41,7 @@ def own_mechanism(desk: Desk, request: Request, session: Session, kind: Any = In
     mechanism = _registry.from_json(body["mechanism"]) if is_own and body.get("mechanism") else None
     if not isinstance(mechanism, kind):
         what = "stream" if kind is ContinualCounter else "live mechanism"
-        raise InvalidInput(f"number {number} is no {what} of yours. Nothing was charged or read.")
+        raise InvalidInput(f"number {number} is no {what} of yours.")
     return mechanism, entry
 
 
@@ -108,8 +108,8 @@ def tick(desk: Desk, request: Request) -> Result:
     if rows is not None:
         if request["analyst"] != STEWARD:
             raise PrivateFact(
-                "new rows come from the steward. Nothing was read or released. An analyst closes the ticks "
-                "of a stream with a clock, whose rows are in the table."
+                "new rows come from the steward.",
+                remedy="An analyst closes the ticks of a stream with a clock, whose rows are in the table.",
             )
         rows = _decode_rows(rows)
     # The stream was started on an earlier version of the table.
@@ -127,11 +127,11 @@ def _decode_rows(rows: dict[str, Any]) -> Any:
             return values.decode(rows)
         except (ValueError, OSError, pa.ArrowException):
             raise InvalidInput(
-                "the rows are no Arrow stream in base64. Nothing was read or released. Write them with "
-                "pyarrow.ipc.new_stream, or send columns by name."
+                "the rows are no Arrow stream in base64.",
+                remedy="Write them with pyarrow.ipc.new_stream, or send columns by name.",
             ) from None
     if any(not isinstance(column, list) for column in rows.values()):
-        raise InvalidInput("rows are columns by name, each a list. Nothing was read or released.")
+        raise InvalidInput("rows are columns by name, each a list.")
     return rows
 
 

@@ -30,7 +30,6 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
-from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
@@ -38,7 +37,7 @@ from ... import _system, local
 from ..._errors import InvalidInput
 from ..._registry import to_json
 from . import charts
-from .problems import body_of
+from .problems import HTTPError
 from .rendering import TEMPLATES
 from .server import HEADERS, STATIC, BodyLimit, host_name
 
@@ -311,14 +310,14 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
     @app.post("/reports")
     async def take(body: ReportBody) -> JSONResponse:
         if problem := _problem(survey, body.reports):
-            return JSONResponse(body_of("InvalidInput", f"{problem} Nothing was kept."), 400)
+            return HTTPError("InvalidInput", f"{problem} Nothing was kept.").response()
         reports.add(body.reports)
         return JSONResponse({"kept": len(body.reports)})
 
     @app.get("/results/{token}")
     async def show(token: str) -> Response:
         if not secrets.compare_digest(token.encode(), secret.encode()):
-            return JSONResponse(body_of("NotFound", "there is no such page."), 404)
+            return HTTPError("NotFound", "there is no such page.").response()
         return HTMLResponse(_results_page(survey, reports))
 
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
@@ -327,13 +326,14 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         # The message does not repeat what was sent.
         message = 'reports are sent as {"reports": {question: report}}. Nothing was kept.'
-        return JSONResponse(body_of("InvalidRequest", message), 422)
+        return HTTPError("InvalidRequest", message).response()
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         kind = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "InvalidInput")
         message = f"{error.detail}. Nothing was kept."
-        return JSONResponse(body_of(kind, message), error.status_code, error.headers)
+        headers = dict(error.headers or {})
+        return HTTPError(kind, message, headers, status=error.status_code).response()
 
     _guard(app, {"127.0.0.1", "localhost", "[::1]", *hosts})
     return app
@@ -362,7 +362,7 @@ def _results_page(survey: Survey, reports: ReportStore) -> str:
             ends = [(value - facts["error"], value + facts["error"]) for value in facts["estimates"]]
             title = f"{question.text}: estimates with 95% intervals"
             chart = charts.bars(facts["labels"], facts["estimates"], ends, title)
-        lines.append(facts | {"chart": Markup(chart)})
+        lines.append(facts | {"chart": chart})
     return TEMPLATES.get_template("results.html").render(survey=survey, lines=lines, fewest=FEWEST)
 
 
@@ -372,9 +372,8 @@ def _guard(app: FastAPI, names: set[str]) -> None:
     @app.middleware("http")
     async def around(request: Request, call_next: Any) -> Response:
         if host_name(request) not in names:
-            response: Response = JSONResponse(
-                body_of("InvalidInput", "this server is not known by that name (--name)."), 400
-            )
+            wrong_name = "this server is not known by that name (--name)."
+            response: Response = HTTPError("InvalidInput", wrong_name).response()
         else:
             response = await call_next(request)
         for header, value in HEADERS.items():

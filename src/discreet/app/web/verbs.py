@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -14,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from ... import _registry, _require
-from ..._errors import DiscreetError, LedgerError
+from ..._errors import DiscreetError, InvalidInput, LedgerError
 from ...curator import STEWARD, Curator, books
 from ...curator.budgeted import Withheld
 from ...curator.policy import check_epsilon
+from .. import requests
 from .sessions import Desk, Numbers, Request, Result, names_entry
 
 # A search with a secret number of runs enters its release after this share of its public time, whenever its
@@ -113,7 +115,8 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
             curator.opening = request.get("opening", curator.opening)
             curator.withheld = _parse_withheld(request.get("withheld"))
             charge_before = _last_charge(curator, analyst)
-        result = verb.run(desk, _checked_price(request, verb.data))
+        with _require.door() if verb.data else nullcontext():
+            result = verb.run(desk, _checked_price(request, verb.data))
         # Without a new charge nothing was read: the answer came from the store. Live verbs read without one.
         touched = verb.data and (verb.live or _last_charge(curator, analyst) != charge_before)
         return {"result": result, "touched": touched}
@@ -121,8 +124,7 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
         touched = verb.data and (
             verb.live or curator is None or _has_charged(curator, analyst, charge_before)
         )
-        reply = _without_paths(error_json(error, analyst), request)
-        return {"error": _renumber_entries(desk, request, reply), "touched": touched}
+        return {"error": _as_seen(desk, request, error_json(error, analyst)), "touched": touched}
 
 
 def _checked_price(request: Request, is_paid: bool) -> Request:
@@ -135,8 +137,7 @@ def _checked_price(request: Request, is_paid: bool) -> Request:
         return request
     large = bool(options.pop("large_epsilon", False))
     if is_paid and not large:
-        with _require.door():
-            check_epsilon(*prices)
+        check_epsilon(*prices)
     return request | {"options": options, "large_epsilon": large}
 
 
@@ -167,54 +168,48 @@ def _has_charged(curator: Curator, analyst: str, before: int | None) -> bool:
         return True
 
 
-def error_json(error: Exception, analyst: str = STEWARD) -> dict[str, Any]:
-    """Return the kind and the message of an error, as the analyst may see them.
+def error_json(error: Exception, analyst: str = STEWARD) -> Result:
+    """Return an error as JSON, as the analyst may see it.
 
     Errors of the ledger are told in full to stewards only, and to auditors, who read ledgers as the steward.
     Of an error that is not the library's own only the class is told.
     """
     if isinstance(error, LedgerError) and analyst != STEWARD:
-        return {
-            "kind": "LedgerError",
-            "message": "the books of this dataset cannot be used now. Nothing was released. Tell the "
-            "steward.",
-        }
+        wrong = "the books of this dataset cannot be used now. Nothing was released."
+        return requests.error_json(LedgerError(wrong, remedy="Tell the steward."))
     if isinstance(error, DiscreetError):
-        return {"kind": type(error).__name__, "message": str(error)}
+        return requests.error_json(error)
     return _foreign_error(error)
 
 
-def _foreign_error(error: BaseException) -> dict[str, Any]:
-    """Return the JSON of an error that is not the library's own."""
-    return {
-        "kind": "InvalidInput",
-        "message": f"this could not be computed ({type(error).__name__}). Nothing was released; what "
-        f"the ledger shows as charged stays charged.",
-    }
+def _foreign_error(error: BaseException) -> Result:
+    """Return the JSON of an error of which only the class is told."""
+    return requests.error_json(
+        InvalidInput(
+            f"this could not be computed ({type(error).__name__}). Nothing was released; what the ledger "
+            "shows as charged stays charged."
+        )
+    )
 
 
-def _renumber_entries(desk: Desk, request: Request, error: dict[str, Any]) -> dict[str, Any]:
-    """Return an error in which entries have the numbers that the analyst sees (`sessions`)."""
+def _as_seen(desk: Desk, request: Request, error: Result) -> Result:
+    """Return an error as an analyst may see it: entries have the numbers that the analyst sees (`sessions`),
+    and the server's paths are left out."""
     if request["analyst"] == STEWARD or request["dataset"] is None:
         return error
-    try:
-        if names_entry(request["options"]):
-            own_numbers = Numbers([])
-        else:
+    own_numbers = Numbers([])
+    # No number is shown where the ledger cannot be read.
+    with suppress(Exception):
+        if not names_entry(request["options"]):
             own_numbers = desk.numbers(request["dataset"], request["analyst"])
-    except Exception:
-        # The ledger cannot be read: no number is shown.
-        own_numbers = Numbers([])
-    return error | {"message": own_numbers.renumbered(error["message"])}
+    dataset = request["dataset"]
+    texts = {name: text for name, text in error.items() if isinstance(text, str)}
+    return error | {n: own_numbers.renumbered(_without_paths(t, dataset)) for n, t in texts.items()}
 
 
-def _without_paths(error: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    """Return an error without the server's paths, unless it is for the steward."""
-    if request["analyst"] == STEWARD or request["dataset"] is None:
-        return error
-    message = error["message"]
+def _without_paths(text: str, dataset: dict[str, str]) -> str:
+    """Return a text without the server's paths."""
     for field in ("schema", "ledger", "data"):
-        path = request["dataset"][field].partition("::")[0]
-        message = message.replace(path, request["dataset"]["name"])
-        message = message.replace(str(Path(path).parent), "...")
-    return error | {"message": message}
+        path = dataset[field].partition("::")[0]
+        text = text.replace(path, dataset["name"]).replace(str(Path(path).parent), "...")
+    return text

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ..._errors import DiscreetError
+from ..._errors import DiscreetError, ReleaseFailed
+from .. import requests
 from .sessions import Folders
 
 # Packages of discreet that a worker which reads data loads before its first request, beside the modules of
@@ -34,29 +35,37 @@ START = 120.0
 STARTS, PAUSE = 5, 5.0
 # Below, "touched" in a reply means: data may have been read, or the wait tells of other people's questions.
 # `front_desk` holds such a reply back, by default until the time limit of its request.
-TIMED_OUT = {
-    "kind": "TimeLimit",
-    "message": "this was not answered within the public time limit. Nothing was released; if it was "
-    "charged, the charge stays, because how long it takes may depend on the data. Ask something smaller, or "
-    "as a job.",
-}
+TIMED_OUT = requests.error_json(
+    DiscreetError(
+        "this was not answered within the public time limit. Nothing was released; if it was charged, the "
+        "charge stays, because how long it takes may depend on the data.",
+        remedy="Ask something smaller, or as a job.",
+    ),
+    "TimeLimit",
+)
 # The share of its time limit that must be left when a question is begun. Chosen by hand, not tuned.
 LEAST = 0.2
-LATE = {
-    "kind": "TimeLimit",
-    "message": "the server was too busy to begin this in time. Nothing was charged or released. Ask "
-    "again later.",
-}
-DIED = {
-    "kind": "ReleaseFailed",
-    "message": "the process that worked on this has ended. Nothing was released; if it was charged, the "
-    "charge stays.",
-}
-NOT_STARTED = {
-    "kind": "Busy",
-    "message": f"no process could be started to work on this: {STARTS} ended or hung before they were ready. "
-    "Nothing was charged or released. Ask again later; the server's log and memory may tell why.",
-}
+LATE = requests.error_json(
+    DiscreetError(
+        "the server was too busy to begin this in time. Nothing was charged or released.",
+        remedy="Ask again later.",
+    ),
+    "TimeLimit",
+)
+DIED = requests.error_json(
+    ReleaseFailed(
+        "the process that worked on this has ended. Nothing was released; if it was charged, the charge "
+        "stays."
+    )
+)
+NOT_STARTED = requests.error_json(
+    DiscreetError(
+        f"no process could be started to work on this: {STARTS} ended or hung before they were ready. "
+        "Nothing was charged or released.",
+        remedy="Ask again later; the server's log and memory may tell why.",
+    ),
+    "Busy",
+)
 
 
 class WorkersFailed(DiscreetError):
@@ -294,7 +303,7 @@ class Lane:
             if not self.workers:
                 # for the others who wait
                 self.idle.put_nowait(None)
-                raise WorkersFailed(NOT_STARTED["message"])
+                raise WorkersFailed(NOT_STARTED["what"], remedy=NOT_STARTED["remedy"])
         return worker
 
     async def ready(self) -> None:
