@@ -437,11 +437,11 @@ class Told(DPClassifier):
         from sklearn.utils.multiclass import check_classification_targets
         from sklearn.utils.validation import check_X_y
 
-        check_X_y(X, y)
+        check_X_y(X, y, ensure_all_finite=False)
         check_classification_targets(y)
         held = np.asarray(X, dtype=float)
         self.classes, self.n = np.unique(np.asarray(y)), len(held)
-        self.lower, self.upper = held.min() - 1e-3, held.max() + 1e-3
+        self.lower, self.upper = np.nanmin(held) - 1e-3, np.nanmax(held) + 1e-3
         return super().fit(X, y)
 
 

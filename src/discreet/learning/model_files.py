@@ -25,7 +25,7 @@ from .. import _registry
 from .._errors import DiscreetError, InvalidInput
 from .._public import Public
 from ..accounting import Event
-from ..tabular.estimators import TableEstimator
+from ..tabular.estimator_base import Estimator
 from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression, network
 from .training import checkpoints
 from .training.data import Tabular
@@ -42,8 +42,8 @@ def save(model: Any, path: str | Path) -> None:
         raise _not_saved_here(model)
     facts = {
         "kind": type(model).__name__,
-        "hidden": list(getattr(model, "hidden", ())),
-        "own_module": getattr(model, "module", None) is not None,
+        "hidden": list(vars(model).get("hidden", ())),
+        "own_module": vars(model).get("module") is not None,
         "event": model.event_.to_json(),
         **(_table_facts(model) if hasattr(model, "columns_") else _array_facts(model)),
     }
@@ -66,7 +66,7 @@ def _not_saved_here(model: Any) -> InvalidInput:
         name, reason = model.__name__, "a class: give the fitted object that people.fit(...) returned"
     elif type(model) in _KINDS.values():
         reason = "not fitted yet: people.fit(model, target=...) first"
-    elif isinstance(model, TableEstimator):
+    elif isinstance(model, Estimator):
         reason = "which tabular.save writes"
     return InvalidInput(
         f"a model file holds a fitted {', '.join(names)}; got {name}, {reason}. Nothing was written."
