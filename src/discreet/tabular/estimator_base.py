@@ -27,9 +27,17 @@ from ..tables import Memory
 from .linear_model import class_array, class_indices
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.base import (
+        BaseEstimator,
+        ClassifierMixin,
+        RegressorMixin,
+    )
+    from sklearn.base import ClassNamePrefixFeaturesOutMixin as ClassNamePrefixFeaturesOutMixin
+    from sklearn.base import ClusterMixin as ClusterMixin
+    from sklearn.base import TransformerMixin as TransformerMixin
     from sklearn.utils.metaestimators import available_if
-    from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+    from sklearn.utils.validation import check_is_fitted as check_is_fitted
+    from sklearn.utils.validation import column_or_1d, validate_data
 except ImportError:
     raise MissingExtra.of("tabular", "estimators in scikit-learn's manner need scikit-learn") from None
 

@@ -23,8 +23,6 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from .. import _require
 from .._errors import InvalidInput
@@ -33,7 +31,16 @@ from .._require import NON_NEGATIVE, among, at_least
 from ..mechanisms.protocols import Mechanism, Release
 from .boosting import AdditiveBoosting, AdditiveModel
 from .clusters import Clusters, Lloyd
-from .estimator_base import ArrayEstimator, Classifier, Regressor, parameters
+from .estimator_base import (
+    ArrayEstimator,
+    Classifier,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    Regressor,
+    TransformerMixin,
+    check_is_fitted,
+    parameters,
+)
 from .learner import TableLearner
 from .linear_model import LinearModel
 from .losses import Huber, HuberHinge, Logistic, Loss, Softmax
