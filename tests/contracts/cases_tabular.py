@@ -73,7 +73,11 @@ CASES = [
     case(
         "objective, huber hinge, replace",
         tabular.ObjectivePerturbation(
-            public=REPLACED, design=DESIGN, epsilon=2.0, loss=tabular.HuberHinge(), class_weights=(1, 2)
+            public=REPLACED,
+            design=DESIGN,
+            epsilon=2.0,
+            loss=tabular.losses.HuberHinge(),
+            class_weights=(1, 2),
         ),
         ROWS,
         OPPOSITE,
@@ -117,7 +121,7 @@ CASES = [
     ),
     Case(
         name="tabular, naive Bayes",
-        mechanism=tabular.NaiveBayes(public=ADDED, design=DESIGN, epsilon=2.0),
+        mechanism=tabular.naive_bayes.NaiveBayes(public=ADDED, design=DESIGN, epsilon=2.0),
         source=memory(ROWS, ADDED),
         neighbor=memory(ROWS[1:], ADDED),
         outcome=lambda r: (r.value.means[1][0] > 0.5, round(4 * r.value.priors[1])),
@@ -125,7 +129,7 @@ CASES = [
     ),
     Case(
         name="tabular, naive Bayes, delta, replace",
-        mechanism=tabular.NaiveBayes(public=REPLACED, design=DESIGN, epsilon=1.0, delta=0.05),
+        mechanism=tabular.naive_bayes.NaiveBayes(public=REPLACED, design=DESIGN, epsilon=1.0, delta=0.05),
         source=memory(ROWS, REPLACED),
         neighbor=memory(OPPOSITE, REPLACED),
         outcome=lambda r: round(2 * r.value.means[1][0]),
@@ -133,7 +137,7 @@ CASES = [
     ),
     Case(
         name="tabular, k-means",
-        mechanism=tabular.Lloyd(
+        mechanism=tabular.clusters.Lloyd(
             public=ADDED, design=replace(DESIGN, target=None), epsilon=2.0, clusters=1, rounds=1
         ),
         source=memory(ROWS, ADDED),
@@ -143,7 +147,7 @@ CASES = [
     ),
     Case(
         name="tabular, boosting",
-        mechanism=tabular.AdditiveBoosting(
+        mechanism=tabular.boosting.AdditiveBoosting(
             public=ADDED, design=DESIGN, epsilon=2.0, delta=0.05, rounds=2, leaves=2
         ),
         source=memory(ROWS, ADDED),
@@ -153,7 +157,7 @@ CASES = [
     ),
     Case(
         name="tabular, tree",
-        mechanism=tabular.PrivateTree(public=ADDED, design=DESIGN, epsilon=2.0, depth=1, parts=2),
+        mechanism=tabular.trees.PrivateTree(public=ADDED, design=DESIGN, epsilon=2.0, depth=1, parts=2),
         source=memory(ROWS, ADDED),
         neighbor=memory(ROWS[1:], ADDED),
         outcome=lambda r: round(3 * r.value.leaves[1][1]),
@@ -161,7 +165,7 @@ CASES = [
     ),
     Case(
         name="tabular, tree, max, replace",
-        mechanism=tabular.PrivateTree(
+        mechanism=tabular.trees.PrivateTree(
             public=REPLACED, design=DESIGN, epsilon=2.0, depth=1, parts=4, criterion="max"
         ),
         source=memory(ROWS, REPLACED),
@@ -171,7 +175,7 @@ CASES = [
     ),
     Case(
         name="tabular, random trials",
-        mechanism=tabular.RandomTrials(
+        mechanism=tabular.trials.RandomTrials(
             public=ADDED,
             candidates=tuple(
                 tabular.ObjectivePerturbation(public=ADDED, design=DESIGN, epsilon=0.5, regularization=r)
@@ -188,7 +192,9 @@ CASES = [
     ),
     Case(
         name="tabular, quantile bounds",
-        mechanism=tabular.QuantileBounds(public=ADDED, columns=("x",), epsilon=2.0, low=0.4, high=0.6),
+        mechanism=tabular.learner.QuantileBounds(
+            public=ADDED, columns=("x",), epsilon=2.0, low=0.4, high=0.6
+        ),
         source=memory(ROWS, ADDED),
         neighbor=memory(ROWS[1:], ADDED),
         outcome=lambda r: (r.value[0][1] > 0.1, r.value[0][2] > 0.1),
@@ -196,9 +202,11 @@ CASES = [
     ),
     Case(
         name="tabular, piped",
-        mechanism=tabular.Piped(
+        mechanism=tabular.learner.Piped(
             public=ADDED,
-            steps=(tabular.QuantileBounds(public=ADDED, columns=("x",), epsilon=1.0, low=0.4, high=0.6),),
+            steps=(
+                tabular.learner.QuantileBounds(public=ADDED, columns=("x",), epsilon=1.0, low=0.4, high=0.6),
+            ),
             learner=tabular.ObjectivePerturbation(
                 public=ADDED, design=DESIGN, epsilon=1.0, regularization=1.0
             ),
@@ -212,7 +220,7 @@ CASES = [
     Case(
         name="tabular, softmax",
         mechanism=tabular.ObjectivePerturbation(
-            public=THREE, design=DESIGN, epsilon=1.0, loss=tabular.Softmax(), regularization=4.0
+            public=THREE, design=DESIGN, epsilon=1.0, loss=tabular.losses.Softmax(), regularization=4.0
         ),
         source=memory(ROWS, THREE),
         neighbor=memory(ROWS[1:], THREE),
@@ -222,7 +230,12 @@ CASES = [
     Case(
         name="tabular, softmax, delta",
         mechanism=tabular.ObjectivePerturbation(
-            public=THREE, design=DESIGN, epsilon=1.0, delta=0.1, loss=tabular.Softmax(), regularization=2.0
+            public=THREE,
+            design=DESIGN,
+            epsilon=1.0,
+            delta=0.1,
+            loss=tabular.losses.Softmax(),
+            regularization=2.0,
         ),
         source=memory(ROWS, THREE),
         neighbor=memory(ROWS[1:], THREE),
@@ -231,9 +244,11 @@ CASES = [
     ),
     Case(
         name="tabular, random trials, poisson",
-        mechanism=tabular.RandomTrials(
+        mechanism=tabular.trials.RandomTrials(
             public=ADDED,
-            candidates=(tabular.NaiveBayes(public=ADDED, design=DESIGN, epsilon=0.5, delta=1e-4),),
+            candidates=(
+                tabular.naive_bayes.NaiveBayes(public=ADDED, design=DESIGN, epsilon=0.5, delta=1e-4),
+            ),
             score_rho=0.02,
             trials=PoissonTrials(mean=2),
             holdout=Fraction(1, 2),
@@ -301,7 +316,9 @@ CASES = [
     ),
     Case(
         name="tabular, regression tree",
-        mechanism=tabular.PrivateRegressionTree(public=NUMBERS, design=DESIGN, epsilon=2.0, depth=1, parts=2),
+        mechanism=tabular.trees.PrivateRegressionTree(
+            public=NUMBERS, design=DESIGN, epsilon=2.0, depth=1, parts=2
+        ),
         source=memory(TARGETS, NUMBERS),
         neighbor=memory(TARGETS[1:], NUMBERS),
         outcome=lambda r: round(3 * r.value.leaves[1]),
@@ -309,7 +326,7 @@ CASES = [
     ),
     Case(
         name="tabular, regression tree, replace",
-        mechanism=tabular.PrivateRegressionTree(
+        mechanism=tabular.trees.PrivateRegressionTree(
             public=REPLACED_NUMBERS, design=DESIGN, epsilon=2.0, depth=1, parts=4
         ),
         source=memory(TARGETS, REPLACED_NUMBERS),

@@ -20,21 +20,19 @@ from discreet.learning import (
     Augment,
     Automatic,
     BallsInBins,
-    Cyclic,
     Dense,
     Flat,
     FlipAndShift,
-    GradientGrid,
     PerLayer,
     Poisson,
     Toeplitz,
     Trainer,
     TruncatedPoisson,
-    WithoutReplacement,
     smallest_limit,
     warmup_cosine,
 )
-from discreet.learning.training.schedules import build_schedule
+from discreet.learning.training.gradient_noise import GradientGrid
+from discreet.learning.training.schedules import Cyclic, WithoutReplacement, build_schedule
 from discreet.tabular import PrivateScaler, Scaling
 
 from ..contracts.test_bad_input import NONSENSE

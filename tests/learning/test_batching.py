@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from discreet import NotPrivate, Unsupported
-from discreet.learning import ClippingEngine
 from discreet.learning.clipping import batching
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.clipping.isolation import Shared, each_of, shared
 from discreet.learning.probe.safety import made_up, probe
 
@@ -220,7 +220,7 @@ def test_a_parameter_and_a_constant_without_dimensions_stay_one_for_each_example
 def test_an_average_over_the_batch_is_no_constant() -> None:
     """Its shape stays, its value does not: for the probe to find."""
     model = Around(Own(lambda s, x, y: x * s + y), lambda inner, x: inner(x, x.mean(0)))
-    with pytest.raises(NotPrivate):
+    with pytest.raises(NotPrivate, match="the gradient of an example"):
         probe(ClippingEngine(model, loss), torch.rand(5, T, WIDTH), torch.rand(5, T, WIDTH))
 
 

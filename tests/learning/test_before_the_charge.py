@@ -20,7 +20,6 @@ from discreet.learning import (
     SGD,
     Adam,
     Augment,
-    ClippingEngine,
     DPClassifier,
     Examples,
     FlipAndShift,
@@ -29,6 +28,7 @@ from discreet.learning import (
     routes,
     warmup_cosine,
 )
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.sampling import Entropy
 
 from ..contracts.test_bad_input import NONSENSE
@@ -390,7 +390,7 @@ def test_estimators_refuse_the_same_things_when_they_are_fitted() -> None:
         {"n": 2.5},
         {"progress": 3},
     ):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="must be"):
             DPClassifier(**({"classes": [0, 1], "n": SIZE, "lower": 0, "upper": 1} | bad)).fit(x, y)
 
 

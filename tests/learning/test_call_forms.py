@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from discreet import NotPrivate
-from discreet.learning import ClippingEngine, Flat, PerLayer
+from discreet.learning import Flat, PerLayer
 from discreet.learning.clipping import taps
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.clipping.norms import factors
 from discreet.learning.probe.safety import probe
 from discreet.learning.training.pooling import built, owned, pooled

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from discreet import InvalidInput, Public
-from discreet.learning import ClippingEngine, Examples, Performance, PerLayer, Trainer
+from discreet.learning import Examples, Performance, PerLayer, Trainer
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.clipping.norms import Flat
 from discreet.learning.training.trainer import padded_sizes
 from discreet.sampling import Entropy

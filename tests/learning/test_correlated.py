@@ -15,7 +15,7 @@ from torch import nn
 from discreet import InvalidInput, Public, Unsupported
 from discreet import accounting as acc
 from discreet._registry import from_json, to_json
-from discreet.learning import SGD, Adam, Cyclic, Dense, Examples, Toeplitz, Trainer, square_root
+from discreet.learning import SGD, Adam, Dense, Examples, Toeplitz, Trainer, square_root
 from discreet.learning.training.gradient_noise import (
     IDENTITY,
     CorrelatedSource,
@@ -23,6 +23,7 @@ from discreet.learning.training.gradient_noise import (
     blt,
     sensitivity,
 )
+from discreet.learning.training.schedules import Cyclic
 from discreet.sampling import Entropy, SeededEntropy
 
 from .test_trainer import assert_normal
@@ -183,7 +184,7 @@ def test_everybody_has_one_step_in_each_pass_and_the_same_in_all() -> None:
     batches = [b.tolist() for b in plan.batches(60, SeededEntropy(1))]
     assert sorted(itertools.chain(*batches[:4])) == list(range(60))
     assert batches[:4] == batches[4:8] == batches[8:]
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="steps must be a multiple"):
         trainer(epochs=None, steps=7)
     assert trainer(epochs=None, steps=6).schedule == trainer().schedule
 
@@ -245,7 +246,7 @@ def test_bad_strategies_are_refused() -> None:
         with pytest.raises(InvalidInput):
             Toeplitz(coefficients=bad)  # type: ignore[arg-type]
     for rows in ((), ((1.0, 2.0),), ((1.0,), (1.0, 0.0)), ((1e-200,), (1e-200, 1e-200))):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match=r"row|rows must not be empty\.|the largest entry of a"):
             Dense(rows=rows)
     with pytest.raises(InvalidInput, match="for 8 steps"):
         Cyclic(bins=3, epochs=3, divisor=1.0, strategy=dense(1, 8))

@@ -17,7 +17,8 @@ from torch import nn
 from discreet import InvalidInput, Public, Unsupported
 from discreet import accounting as acc
 from discreet._registry import from_json, to_json
-from discreet.learning import SGD, Adam, Automatic, Examples, GradientGrid, PerLayer, Trainer
+from discreet.learning import SGD, Adam, Automatic, Examples, PerLayer, Trainer
+from discreet.learning.training.gradient_noise import GradientGrid
 from discreet.sampling import Entropy, SeededEntropy
 
 from .test_people import moved

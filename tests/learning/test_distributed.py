@@ -242,7 +242,7 @@ def test_what_cannot_be_split_is_refused() -> None:
     ):
         with pytest.raises(Unsupported, match="workers"):
             across_workers(trainer(**changes))
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="noise must be"):
         across_workers(trainer(), noise="none")
     with pytest.raises(InvalidInput, match="process group"):
         across_workers(trainer())(shard(0), entropy=Entropy())

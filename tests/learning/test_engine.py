@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from discreet import Unsupported
-from discreet.learning import Automatic, ClippingEngine, Flat, PerLayer
+from discreet.learning import Automatic, Flat, PerLayer
 from discreet.learning.clipping import layers as convolution
 from discreet.learning.clipping import routes as plan
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.clipping.losses import CrossEntropy, per_example
 from discreet.learning.clipping.norms import factors
 from discreet.learning.probe.single_examples import pick

@@ -14,7 +14,8 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 from discreet import DiscreetError, NotPrivate, Unsupported
-from discreet.learning import ClippingEngine, routes
+from discreet.learning import routes
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.probe.safety import made_up, probe
 
 from .zoo import loss, naive

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from discreet import InvalidInput, Public, Unit, Unsupported
 from discreet.curator import Budget, Curator, Policy, segments
-from discreet.learning import SGD, Adaptive, ClippingEngine, Examples, Flat, LocalSGD, PerLayer, Trainer
+from discreet.learning import SGD, Adaptive, Examples, Flat, LocalSGD, PerLayer, Trainer
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.training.data import Augment
 from discreet.learning.training.federated import Updates
 from discreet.sampling import SeededEntropy

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import discreet as dp
 from discreet import NotPrivate
-from discreet.learning import ClippingEngine, Trainer
+from discreet.learning import Trainer
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.training.data import Examples
 from discreet.sampling import SeededEntropy
 from discreet.tabular.rows import one_row_each
@@ -132,7 +133,7 @@ def test_mixing_at_an_even_size_is_seen() -> None:
             return self.layer(x - x.mean(0) if len(x) % 2 == 0 else x)
 
     engine = ClippingEngine(Mixes(), nn.CrossEntropyLoss())
-    with pytest.raises(NotPrivate):
+    with pytest.raises(NotPrivate, match="the gradient of an example"):
         probe(engine, torch.randn(5, 4), torch.randint(0, 2, (5,)))
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from discreet import NotPrivate, Public
-from discreet.learning import ClippingEngine, Trainer
+from discreet.learning import Trainer
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.probe import safety, single_examples
 from discreet.learning.probe.safety import made_up, probe
 
@@ -73,7 +74,7 @@ class Writes(nn.Module):
 
 def test_a_forward_pass_that_writes_into_weights_is_refused() -> None:
     engine = ClippingEngine(Writes(), nn.CrossEntropyLoss())
-    with pytest.raises(NotPrivate):
+    with pytest.raises(NotPrivate, match="changing one made-up example changed"):
         probe(engine, made_up(torch.zeros(1, 3)), made_up(torch.zeros(1, dtype=torch.long)))
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from discreet import Unsupported
-from discreet.learning import ClippingEngine
 from discreet.learning.clipping import routes
+from discreet.learning.clipping.engine import ClippingEngine
 
 from .zoo import naive
 

@@ -13,9 +13,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-from discreet.learning import fill_gaussian
 from discreet.learning.training import gradient_noise
-from discreet.learning.training.gradient_noise import NoiseBuffer
+from discreet.learning.training.gradient_noise import NoiseBuffer, fill_gaussian
 from discreet.sampling import Entropy, EntropyStream, SeededEntropy
 
 from .test_trainer import assert_normal

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from discreet import NotPrivate, Public
-from discreet.learning import ClippingEngine, Trainer
+from discreet.learning import Trainer
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.clipping.isolation import each_of, shared
 from discreet.learning.clipping.layers import Convolved, padded, patch_gram
 from discreet.learning.clipping.taps import ProductTap, Target

@@ -13,7 +13,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     layers = pytest.importorskip("opacus.layers")
 
-from discreet.learning import ClippingEngine
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.probe.safety import made_up, probe
 
 from .zoo import naive

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations, rnn
 
 from discreet import DiscreetError, Unsupported
-from discreet.learning import ClippingEngine
 from discreet.learning.clipping import layers
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.probe.safety import made_up, probe
 
 from .zoo import naive
@@ -242,7 +242,7 @@ def test_sequences_sorted_by_hand_and_not_put_back_are_refused() -> None:
         return model.after(model.layer(sequence)[1][0][order.argsort()])
 
     model = Does(sorted_by_length, layer=nn.GRU(WIDTH, WIDTH), after=nn.Linear(WIDTH, 2))
-    with pytest.raises(DiscreetError):
+    with pytest.raises(DiscreetError, match="the gradient of an example"):
         probe(ClippingEngine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
 
 

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 from discreet import Halted, InvalidInput, NotPrivate, Public, Unsupported
 from discreet import accounting as acc
-from discreet.learning import SGD, ClippingEngine, Examples, Trainer, without_batch_norm
+from discreet.learning import SGD, Examples, Trainer, without_batch_norm
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.probe.safety import made_up, probe
 from discreet.sampling import Entropy, SeededEntropy
 
@@ -93,7 +94,7 @@ class BatchMean(nn.Module):
 
 def test_opacus_batch_mean_layer() -> None:
     model = nn.Sequential(nn.Linear(5, 4), BatchMean(), nn.Linear(4, 2))
-    with pytest.raises(NotPrivate):
+    with pytest.raises(NotPrivate, match="the gradient of an example"):
         trainer(model)(Examples(*data(), PUBLIC), entropy=Entropy())
     apart = trainer(model, isolate=True)
     whole, fewer = (moved(apart, Examples(*data(rows), PUBLIC)) for rows in (SIZE, SIZE - 1))
@@ -116,7 +117,7 @@ def test_opacus_target_epsilon_is_overrun_without_a_word() -> None:
     while not run.done:
         run.step()
     for _ in range(3):
-        with pytest.raises(Halted):
+        with pytest.raises(Halted, match="steps that were paid for are taken"):
             run.step()
 
 
@@ -233,7 +234,7 @@ class Normalized(nn.Module):
 
 
 def test_a_loss_normalized_over_the_batch_is_found_by_the_probe() -> None:
-    with pytest.raises(NotPrivate):
+    with pytest.raises(NotPrivate, match="the gradient of an example"):
         probe(
             ClippingEngine(nn.Linear(5, 2), Normalized()),
             made_up(torch.rand(1, 5)),

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from discreet import Bounds, Categories, InvalidInput, Public, PublicMismatch, Unit
 from discreet import accounting as acc
-from discreet.learning import SGD, Automatic, ClippingEngine, Examples, Flat, PerLayer, Tabular, Trainer
+from discreet.learning import SGD, Automatic, Examples, Flat, PerLayer, Tabular, Trainer
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.training.clipped_sums import _grouped_by_size
 from discreet.learning.training.data import People
 from discreet.learning.training.pooling import built, owned, pooled
@@ -264,7 +265,7 @@ def test_whose_rows_they_are_must_be_said_and_fit() -> None:
     with pytest.raises(InvalidInput, match="numbers or texts") as caught:
         Examples(x, y, PUBLIC, people=["a", 987_654, object()])
     assert "987654" not in str(caught.value)
-    with pytest.raises(PublicMismatch):
+    with pytest.raises(PublicMismatch, match="the mechanism was priced for"):
         trainer(nn.Linear(5, 2))(Examples(x, y, Public(size=6)), entropy=Entropy())
     listed = Examples.of(torch.utils.data.TensorDataset(x, y), PUBLIC, people=torch.tensor([1, 1, 2]))
     assert listed.size == 2

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from discreet import NotPrivate, Public, Unsupported
-from discreet.learning import Automatic, ClippingEngine, Examples, Flat, PerLayer, Trainer
+from discreet.learning import Automatic, Examples, Flat, PerLayer, Trainer
 from discreet.learning.clipping import isolation, layers
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.probe.safety import probe
 from discreet.sampling import Entropy
 
@@ -162,7 +163,7 @@ def test_half_precision_does_not_blind_the_probe() -> None:
         engine = ClippingEngine(
             Half(nn.Sequential(nn.Linear(5, 8), Mean(), nn.Linear(8, 2)), kind), nn.CrossEntropyLoss()
         )
-        with pytest.raises(NotPrivate):
+        with pytest.raises(NotPrivate, match="changing one made-up example changed"):
             probe(engine, torch.rand(5, 5), torch.tensor([0, 1, 0, 1, 1]))
 
 

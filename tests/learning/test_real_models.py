@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discreet import InvalidInput, NotPrivate, Public, Unsupported
-from discreet.learning import ClippingEngine, Examples, Trainer
+from discreet.learning import Examples, Trainer
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.probe.safety import made_up, probe
 from discreet.sampling import Entropy
 

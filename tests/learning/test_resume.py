@@ -272,7 +272,7 @@ def test_what_fails_on_private_examples_forfeits_the_rest(tmp_path: Path, monkey
 
     with monkeypatch.context() as patched:
         patched.setattr("discreet.learning.training.clipped_sums.Summands.add", failing)
-        with pytest.raises(ReleaseFailed) as caught:
+        with pytest.raises(ReleaseFailed, match="the mechanism failed after it") as caught:
             session.train(made, checkpoint=tmp_path / "run", every=EVERY)
     assert "987654" not in str(caught.value)
     assert counter(session) == STEPS

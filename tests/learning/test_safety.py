@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discreet import InvalidInput, NotPrivate, Unsupported
-from discreet.learning import ClippingEngine, without_batch_norm
+from discreet.learning import without_batch_norm
+from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.probe import single_examples
 from discreet.learning.probe.safety import made_up, probe
 
@@ -155,7 +156,7 @@ def test_a_class_weighted_mean_in_disguise_is_found_by_the_probe() -> None:
         each = F.cross_entropy(outputs, targets, weight=weight, reduction="none")
         return each / weight[targets].sum() * len(targets)
 
-    with pytest.raises(NotPrivate):
+    with pytest.raises(NotPrivate, match="the gradient of an example"):
         probe(ClippingEngine(nn.Linear(4, 2), disguised), torch.rand(5, 4), torch.tensor([0, 1, 1, 0, 1]))
 
 

@@ -120,13 +120,13 @@ def test_training_runs_and_the_size_must_be_true() -> None:
     data.take = lambda rows: taken.append(len(rows)) or plain(rows)  # type: ignore[func-returns-value,method-assign]
     assert made(data, entropy=Entropy()).private
     assert max(taken) <= 21
-    with pytest.raises(PublicMismatch):
+    with pytest.raises(PublicMismatch, match="the size is public and"):
         trainer(limit=21)(Examples(x[1:], (x[1:].sum(1) > 0).long(), PUBLIC), entropy=Entropy())
 
 
 def test_other_relations_and_missing_limits_are_refused() -> None:
     for neighbors in ("add_remove", "replace"):
-        with pytest.raises(WrongRelation):
+        with pytest.raises(WrongRelation, match="truncated Poisson sampling is proved"):
             trainer(public=Public(size=SIZE, neighbors=neighbors), limit=30)
     with pytest.raises(InvalidInput, match="needs limit="):
         trainer()

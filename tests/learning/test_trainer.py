@@ -44,9 +44,9 @@ from discreet.learning import (
     Progress,
     Tabular,
     Trainer,
-    WithoutReplacement,
     warmup_cosine,
 )
+from discreet.learning.training.schedules import WithoutReplacement
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
 
@@ -323,7 +323,7 @@ def test_the_number_of_examples_is_never_read_off_the_data() -> None:
     nobody = Public()
     with pytest.raises(PrivateFact, match="never read off"):
         trainer(public=nobody)
-    with pytest.raises(PrivateFact):
+    with pytest.raises(PrivateFact, match="rate= alone needs the number"):
         trainer(public=nobody, batch=None, rate=0.1)
     assert trainer(public=nobody, rate=0.1, batch=20).schedule.divisor == 20
     assert trainer(public=nobody, n=SIZE).schedule == trainer().schedule
@@ -369,9 +369,9 @@ def test_a_model_that_mixes_examples_is_refused_before_data_is_read() -> None:
             return x - x.mean(0)
 
     model = nn.Sequential(nn.Linear(5, 2), Mean())
-    with pytest.raises(NotPrivate):
+    with pytest.raises(NotPrivate, match="the gradient of an example"):
         trainer(model=model, synthetic=(torch.rand(5, 5), torch.tensor([0, 1, 0, 1, 1])))
-    with pytest.raises(NotPrivate):
+    with pytest.raises(NotPrivate, match="the gradient of an example"):
         trainer(model=model)(examples(), entropy=Entropy())
 
 
@@ -381,7 +381,7 @@ def test_a_model_that_is_not_on_the_cpu_is_refused_before_data_is_read() -> None
 
 
 def test_other_public_facts_are_refused() -> None:
-    with pytest.raises(PublicMismatch):
+    with pytest.raises(PublicMismatch, match="the mechanism was priced for"):
         trainer()(examples(Public(size=61)), entropy=Entropy())
     with pytest.raises(NotPrivate, match="Examples"):
         trainer()(Memory({"x": [1.0]}, PUBLIC), entropy=Entropy())
@@ -416,7 +416,7 @@ def test_without_replacement_charges_noise_over_twice_the_clip() -> None:
     assert made.event == acc.SampledWithoutReplacement(event=noise, size=SIZE, sample=20).repeated(5)
     assert all(len(set(b.tolist())) == 20 for b in made.schedule.batches(SIZE, SeededEntropy(1)))
     assert made(examples(public), entropy=Entropy()).private
-    with pytest.raises(PublicMismatch):
+    with pytest.raises(PublicMismatch, match="the size is public and"):
         list(WithoutReplacement(sample=20, size=SIZE, steps=1).batches(SIZE - 1, SeededEntropy(1)))
 
 

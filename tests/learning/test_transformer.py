@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from discreet.learning import ClippingEngine
+from discreet.learning.clipping.engine import ClippingEngine
 
 from .zoo import loss, naive
 

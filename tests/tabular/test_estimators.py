@@ -107,7 +107,7 @@ def test_a_session_without_delta_gets_a_pure_model(tmp_path: Path) -> None:
     model = session.fit(LogisticRegression(epsilon=3), target="risk")
     assert tuple(acc.basic(model.event_)) == (3, 0)
     assert session.remaining < 1e-9
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="the dataset"):
         session.fit(LogisticRegression(epsilon=0.1), target="risk")
 
 
@@ -253,7 +253,7 @@ def test_what_is_public_of_arrays_is_declared_and_missing_values_are_no_error() 
         LogisticRegression(n=50, lower=-1, upper=1).fit(X, y)
     with pytest.raises(PrivateFact, match="n="):
         LogisticRegression(classes=[0, 1]).fit(X, y)
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="at least two classes must"):
         LogisticRegression(classes=[0], n=50, lower=-1, upper=1).fit(X, y)
     with pytest.raises(InvalidInput, match="lower"):
         LogisticRegression(classes=[0, 1], n=50, lower=[0, 0], upper=1).fit(X, y)
@@ -276,7 +276,7 @@ def test_no_message_quotes_a_value_and_no_edge_of_a_range_breaks() -> None:
         Ridge(n=4, lower=-1, upper=1, target_lower=-1, target_upper=1),
         HuberRegressor(n=4, lower=-1, upper=1, target_lower=-1, target_upper=1),
     ):
-        with pytest.raises(InvalidInput) as refusal:
+        with pytest.raises(InvalidInput, match="X must be numbers, one") as refusal:
             estimator.fit(X, y)
         assert "secret" not in str(refusal.value)
     with pytest.raises(InvalidInput, match="y must be numbers") as refusal:
@@ -340,8 +340,10 @@ def test_files_hold_numbers_only_and_cards_say_the_price(tmp_path: Path) -> None
             "[" * 100_000,
         ):
             (tmp_path / "broken").write_text(broken)
-            with pytest.raises(InvalidInput, match="model"):
+            with pytest.raises(InvalidInput, match="not a model file"):
                 tabular.load(tmp_path / "broken")
+        with pytest.raises(InvalidInput, match=r"holds a table model, which tabular\.load reads"):
+            model_files.load(path)
     with pytest.raises(InvalidInput, match="Nothing was written"):
         tabular.save(LogisticRegression(), tmp_path / "unfitted")
     components = session.fit(PCA(1, epsilon=1), features=["age"])
@@ -379,7 +381,7 @@ def test_a_model_file_whose_parts_do_not_fit_is_not_loaded(place: list[str], val
     part[name] = value | {"candidate": 0, "score": 0.5} if place == [] else value
     with pytest.raises(InvalidInput, match="model"):
         model_cards.loads(json.dumps(facts))
-    assert "1, 2" in tabular.Card({"features": [1, 2]}).markdown()
+    assert "1, 2" in tabular.model_cards.Card({"features": [1, 2]}).markdown()
 
 
 def test_the_bound_on_a_card_is_rounded_up() -> None:

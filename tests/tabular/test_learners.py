@@ -56,7 +56,7 @@ def read(rows: list[Any], facts: Public) -> Any:
 
 
 def test_statistics_of_naive_bayes_move_by_at_most_what_is_claimed() -> None:
-    mechanism = tabular.NaiveBayes(public=public(), design=DESIGN, epsilon=1.0)
+    mechanism = tabular.naive_bayes.NaiveBayes(public=public(), design=DESIGN, epsilon=1.0)
     x, _ = read(HOSTILE, mechanism.public)
     rows = mechanism._statistics(x)
     moved = mechanism.sensitivity
@@ -69,7 +69,9 @@ def test_statistics_of_naive_bayes_move_by_at_most_what_is_claimed() -> None:
 
 
 def test_sums_of_clusters_move_by_at_most_what_is_claimed() -> None:
-    mechanism = tabular.Lloyd(public=public(), design=replace(DESIGN, target=None), epsilon=1.0, clusters=3)
+    mechanism = tabular.clusters.Lloyd(
+        public=public(), design=replace(DESIGN, target=None), epsilon=1.0, clusters=3
+    )
     x, _ = read(HOSTILE, mechanism.public)
     cells = np.concatenate([np.full((len(x), 1), mechanism.weight), np.rint(x * 1024)], axis=1)
     assert np.abs(cells).sum(axis=1).max() == mechanism.sensitivity.l1
@@ -80,7 +82,7 @@ def test_sums_of_clusters_move_by_at_most_what_is_claimed() -> None:
 
 @pytest.mark.parametrize("criterion", ["gini", "max"])
 def test_qualities_of_splits_move_within_the_range_that_the_rate_is_for(criterion: str) -> None:
-    mechanism = tabular.PrivateTree(public=public(), design=DESIGN, epsilon=1.0, criterion=criterion)
+    mechanism = tabular.trees.PrivateTree(public=public(), design=DESIGN, epsilon=1.0, criterion=criterion)
     rng = np.random.default_rng(0)
     widest = 0
     for _ in range(300):
@@ -100,7 +102,7 @@ def test_qualities_of_splits_move_within_the_range_that_the_rate_is_for(criterio
 
 
 def test_bins_hold_every_row_and_residuals_stay_on_their_grid() -> None:
-    mechanism = tabular.AdditiveBoosting(public=public(), design=DESIGN, epsilon=1.0, delta=1e-6)
+    mechanism = tabular.boosting.AdditiveBoosting(public=public(), design=DESIGN, epsilon=1.0, delta=1e-6)
     x, y = read(HOSTILE, mechanism.public)
     codes = bin_codes(x, DESIGN, mechanism.public, 256)
     assert (codes >= 0).all()
@@ -211,6 +213,6 @@ def test_what_is_refused_costs_nothing() -> None:
     assert people.spent == 0
     # no overflow where epsilon is as large as is allowed
     many = replace(public(), size=10**12)
-    assert tabular.Lloyd(public=many, design=replace(DESIGN, target=None), epsilon=1e300).steps == 7
+    assert tabular.clusters.Lloyd(public=many, design=replace(DESIGN, target=None), epsilon=1e300).steps == 7
     with pytest.raises(InvalidInput, match="needs rows without an intercept"):
-        tabular.NaiveBayes(public=public(), design=replace(DESIGN, intercept=True), epsilon=1.0)
+        tabular.naive_bayes.NaiveBayes(public=public(), design=replace(DESIGN, intercept=True), epsilon=1.0)

@@ -21,8 +21,8 @@ LOSSES = [
     tabular.Squared(),
     tabular.Huber(threshold=0.2),
     tabular.Logistic(),
-    tabular.HuberHinge(),
-    tabular.Softmax(),
+    tabular.losses.HuberHinge(),
+    tabular.losses.Softmax(),
 ]
 ONE = tabular.Design(features=("a",), target="y", intercept=False, clip="never")
 
@@ -100,7 +100,7 @@ def test_the_sure_solver_certifies_where_lambda_is_tiny(loss: Any, l1: float, st
 
 
 def test_the_intercept_is_not_penalized() -> None:
-    mechanism, _ = problem(tabular.Softmax(), l1=3.0)
+    mechanism, _ = problem(tabular.losses.Softmax(), l1=3.0)
     assert mechanism.penalties.tolist() == [3.0] * 5 + [0.0] + [3.0] * 5 + [0.0]
 
 
@@ -239,7 +239,7 @@ def test_a_penalty_makes_weights_small_in_all_three_ways_and_bad_ones_are_refuse
         with pytest.raises(InvalidInput, match="threshold must be between"):
             tabular.Huber(threshold=wrong)
         with pytest.raises(InvalidInput, match="width must be between"):
-            tabular.HuberHinge(width=wrong)
+            tabular.losses.HuberHinge(width=wrong)
 
 
 def test_indicators_of_categories_hold_the_intercept_and_make_rows_shorter() -> None:

@@ -91,7 +91,7 @@ def test_shares_of_columns_and_of_models_never_add_up_to_more_than_epsilon() -> 
     public = Public(schema=facts, size=1000)
     design = tabular.Design(features=("a", "b"), target="y")
     for epsilon in (0.1, 1.0, 2.1):
-        steps = tabular.QuantileBounds(public=public, columns=("a", "b", "c"), epsilon=epsilon)
+        steps = tabular.learner.QuantileBounds(public=public, columns=("a", "b", "c"), epsilon=epsilon)
         models = tabular.OutputPerturbation(public=public, design=design, epsilon=epsilon, regularization=9.0)
         assert acc.basic(steps.event)[0] <= epsilon
         assert acc.basic(models.event)[0] <= epsilon

@@ -18,7 +18,7 @@ PUBLIC = Public(schema={"a": Bounds(0, 1), "y": Bounds(-1, 1)}, size=8)
 
 
 def test_qualities_of_splits_move_within_the_range_that_the_rate_is_for() -> None:
-    mechanism = tabular.PrivateRegressionTree(public=PUBLIC, design=DESIGN, epsilon=1.0)
+    mechanism = tabular.trees.PrivateRegressionTree(public=PUBLIC, design=DESIGN, epsilon=1.0)
     rng, widest = np.random.default_rng(0), 0
     for _ in range(600):
         n = int(rng.integers(0, 9))
@@ -44,7 +44,7 @@ def test_qualities_of_splits_move_within_the_range_that_the_rate_is_for() -> Non
 @pytest.mark.parametrize("replaced", [False, True])
 def test_one_row_moves_the_leaves_by_no_more_than_the_noise_is_for(replaced: bool) -> None:
     public = Public(schema=PUBLIC.schema, size=8, neighbors=REPLACE) if replaced else PUBLIC
-    mechanism = tabular.PrivateRegressionTree(public=public, design=DESIGN, epsilon=1.0, depth=1)
+    mechanism = tabular.trees.PrivateRegressionTree(public=public, design=DESIGN, epsilon=1.0, depth=1)
 
     def leaves(target: float, place: int) -> Any:
         cells = mechanism._cells(np.array([target]))[0]
@@ -75,12 +75,14 @@ def test_a_tree_learns_a_step_and_is_kept_in_a_file(tmp_path: Any) -> None:
 def test_what_is_no_number_and_no_tree_is_refused_and_hostile_rows_are_not() -> None:
     classes = Public(schema={"a": Bounds(0, 1), "y": Categories(["n", "y"])}, size=8)
     with pytest.raises(InvalidInput, match="declared bounds"):
-        tabular.PrivateRegressionTree(public=classes, design=DESIGN, epsilon=1.0)
+        tabular.trees.PrivateRegressionTree(public=classes, design=DESIGN, epsilon=1.0)
     with pytest.raises(InvalidInput, match="depth"):
-        tabular.PrivateRegressionTree(public=PUBLIC, design=DESIGN, epsilon=1.0, depth=13)
+        tabular.trees.PrivateRegressionTree(public=PUBLIC, design=DESIGN, epsilon=1.0, depth=13)
     for splits, leaves in [(((0, 1), (0, 1)), (0.0,) * 3), (((3, 1),), (0.0, 0.0)), (((0, 4),), (0.0, 0.0))]:
         with pytest.raises(InvalidInput, match=r"splits|leaves|split"):
-            tabular.RegressionTreeModel(design=DESIGN, public=PUBLIC, parts=4, splits=splits, leaves=leaves)
+            tabular.trees.RegressionTreeModel(
+                design=DESIGN, public=PUBLIC, parts=4, splits=splits, leaves=leaves
+            )
     X = np.array([[np.nan], [np.inf], [-np.inf], [1e300]])
     y = np.array([np.nan, np.inf, -np.inf, 1e300])
     for rows, epsilon in [(0, 1.0), (4, 1.0), (0, 1e9)]:

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from discreet import Boolean, Bounds, Public
-from discreet.tabular import Design, LinearModel, NaiveBayesModel, Softmax
+from discreet.tabular import Design
 from discreet.tabular.clusters import _nearest
 from discreet.tabular.learner import CELLS
-from discreet.tabular.losses import exact_scores
+from discreet.tabular.linear_model import LinearModel
+from discreet.tabular.losses import Softmax, exact_scores
+from discreet.tabular.naive_bayes import NaiveBayesModel
 from discreet.tabular.rows import _scale_to_unit
 
 

@@ -25,7 +25,7 @@ from discreet.tabular.proximal import minimize_damped
 DESIGN = tabular.Design(features=("a", "b"), target="y", intercept=False, clip="never")
 LOSSES = [
     tabular.Logistic(),
-    tabular.HuberHinge(width=0.3),
+    tabular.losses.HuberHinge(width=0.3),
     tabular.Huber(threshold=0.7),
     tabular.Squared(),
     tabular.Squared(reach=1.7),
@@ -128,7 +128,7 @@ ONE = tabular.Design(features=("a",), target="y", intercept=False, clip="never")
 
 
 @pytest.mark.parametrize(
-    "loss", [tabular.Logistic(), tabular.HuberHinge(width=0.3)], ids=lambda loss: type(loss).__name__
+    "loss", [tabular.Logistic(), tabular.losses.HuberHinge(width=0.3)], ids=lambda loss: type(loss).__name__
 )
 def test_the_objectives_loss_is_at_most_what_is_claimed_and_close_to_it(loss: Any) -> None:
     """In one dimension the density is known: the largest log ratio over all t, for a row added, against
@@ -288,7 +288,7 @@ def test_rounding_leaves_room_for_a_certificate_at_the_longest_weights_that_any_
     mechanism = getattr(tabular, kind)(
         public=public,
         design=tabular.Design(features=features, target="y", clip="never"),
-        loss=tabular.Logistic() if classes == 2 else tabular.Softmax(),
+        loss=tabular.Logistic() if classes == 2 else tabular.losses.Softmax(),
         epsilon=40,
         regularization=5e-4,
     )

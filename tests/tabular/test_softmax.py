@@ -19,7 +19,7 @@ PUBLIC = Public(
     schema={"a": Bounds(-1, 1), "b": Bounds(-1, 1), "y": Categories([f"c{i}" for i in range(K)])}, size=500
 )
 DESIGN = tabular.Design(features=("a", "b"), target="y", clip="never")
-LOSS = tabular.Softmax()
+LOSS = tabular.losses.Softmax()
 
 
 def learner(kind: type = tabular.ObjectivePerturbation, **more: object) -> tabular.LinearERM:

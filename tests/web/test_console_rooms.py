@@ -99,7 +99,7 @@ def test_a_model_is_fitted_and_downloaded(page, server):
     with page.expect_download() as kept:
         page.click("#jobs a:has-text('Download the model')")
     assert kept.value.suggested_filename.endswith(".json")
-    assert json.loads(Path(kept.value.path()).read_text())["format"].startswith("discreet.tabular")
+    assert json.loads(Path(kept.value.path()).read_text())["format"].startswith("discreet.model")
 
 
 def test_the_steward_declares_a_file_that_is_there_and_sees_spending_over_time(page, server):

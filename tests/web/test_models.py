@@ -1,4 +1,4 @@
-"""Models over HTTP: JSON of tables, safetensors of networks; never a pickle, never Python from the wire."""
+"""Models over HTTP: JSON of tables and networks; never a pickle, never Python from the wire."""
 
 from __future__ import annotations
 
@@ -36,23 +36,26 @@ def test_a_network_that_was_trained_on_the_server_comes_back_equal(server, ann):
         from discreet.app.client import Server as Remote
 
         facts = Job(Remote(server.url, server.tokens["ann"]), job.json()["id"]).wait()
-    assert set(facts) == {"safetensors", "event"}
-    raw = base64.b64decode(facts["safetensors"])
+    assert set(facts) == {"model"}
+    raw = base64.b64decode(facts["model"]["weights"])
     tensors = load(raw)
     model = model_of(facts)
     weights = {name: tensor.numpy() for name, tensor in model.module_.state_dict().items()}
     assert weights.keys() == tensors.keys()
     assert all(np.array_equal(weights[name], tensors[name]) for name in tensors)
-    assert model.event_.to_json() == facts["event"]
+    assert model.event_.to_json() == facts["model"]["event"]
     assert set(model.predict(ROWS)) <= {"female", "male"}
     assert b"pickle" not in raw
+    assert "pickle" not in json.dumps(facts)
     again = model_of(model_json(model))
     assert np.array_equal(again.predict_proba(ROWS), model.predict_proba(ROWS))
 
 
 def test_a_changed_file_of_tensors_is_no_model(ann):
-    with pytest.raises(dp.InvalidInput):
-        model_of({"safetensors": base64.b64encode(b"\x80\x04K\x01.").decode()})
+    weights = base64.b64encode(b"\x80\x04K\x01.").decode()
+    described = {"format": "discreet.model/1", "holds": "network", "kind": "DPClassifier", "weights": weights}
+    with pytest.raises(dp.InvalidInput, match="not a model file"):
+        model_of({"model": described})
 
 
 @pytest.mark.parametrize("name", NAMES)

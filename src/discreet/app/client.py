@@ -6,7 +6,7 @@
 
 Everything that has a JSON description (`_registry`) can be sent. Callables and torch modules cannot: they run
 only in the process of the steward, who holds the data. No reply is unpickled: answers are JSON descriptions,
-models are JSON or safetensors.
+models are JSON.
 """
 
 from __future__ import annotations

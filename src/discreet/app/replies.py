@@ -8,7 +8,6 @@ and synthetic copies of the token's holder.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from ..mechanisms.protocols import Release
 from ..query import Answer
 from ..query.preview import Preview as QuestionPreview
 from ..session.base import QueryPreview
-from ..tables.files import FILES_PREFIX, PrivateFolder
 from .client import Server, ServerError, dataset_path, reads_reply, to_description
 
 if TYPE_CHECKING:
@@ -97,17 +95,15 @@ def release_of(facts: Mapping[str, Any]) -> Release:
 
 @reads_reply
 def model_of(facts: Mapping[str, Any]) -> Any:
-    """Return a fitted model: from JSON, or from safetensors, which hold no code."""
-    if "safetensors" in facts:
-        from ..learning import model_files
+    """Return a fitted model from the JSON of its file, which holds no code."""
+    from ..tabular import model_cards, model_files
 
-        with PrivateFolder(FILES_PREFIX) as folder:
-            path = folder / "model.safetensors"
-            path.write_bytes(base64.b64decode(facts["safetensors"]))
-            return model_files.load(path)
-    from ..tabular.model_cards import loads
+    text = json.dumps(facts["model"])
+    if facts["model"]["holds"] == model_files.NETWORK:
+        from ..learning.model_files import loads
 
-    return loads(json.dumps(facts["model"]))
+        return loads(text)
+    return model_cards.loads(text)
 
 
 @reads_reply

@@ -286,18 +286,18 @@ class Curator(BudgetedDataset):
         """
         is_search, begun = hides_time(mechanism), time.monotonic()
         limit = self.sealed_for if is_search else 0.0
-        error: Exception | None = None
+        reason: Exception | None = None
         try:
             release = checked_release(mechanism(self.source, entropy=self._entropy), charge, mechanism)
             stored = _stored_form(release, mechanism)
-        except Exception as failed:
-            error = failed
+        except Exception as error:
+            reason = error
         if limit and time.monotonic() >= begun + limit:
             raise self.failure(charge)
         time.sleep(max(0.0, begun + max(limit, least_seconds) - time.monotonic()))
-        if error is not None:
+        if reason is not None:
             is_told = charge.body["analyst"] == STEWARD and not is_search
-            raise self._record_failure(charge) from (error if is_told else None)
+            raise self._record_failure(charge) from (reason if is_told else None)
         body = {"charge": charge.seq, "analyst": charge.body["analyst"], **stored}
         try:
             with self.ledger.writing() as writer:

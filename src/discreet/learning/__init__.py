@@ -15,7 +15,6 @@ from .. import _require
 from .._errors import MissingExtra
 
 if TYPE_CHECKING:
-    from .clipping.engine import ClippingEngine as ClippingEngine
     from .clipping.norms import (
         Adaptive as Adaptive,
     )
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from .estimators import (
         SGDLogisticRegression as SGDLogisticRegression,
     )
-    from .probe.safety import made_up as made_up
     from .probe.safety import probe as probe
     from .training.data import (
         Augment as Augment,
@@ -56,9 +54,7 @@ if TYPE_CHECKING:
     from .training.distributed import across_workers as across_workers
     from .training.federated import LocalSGD as LocalSGD
     from .training.gradient_noise import Dense as Dense
-    from .training.gradient_noise import GradientGrid as GradientGrid
     from .training.gradient_noise import Toeplitz as Toeplitz
-    from .training.gradient_noise import fill_gaussian as fill_gaussian
     from .training.gradient_noise import square_root as square_root
     from .training.hugging_face import TransformersTrainer as TransformersTrainer
     from .training.optimizers import SGD as SGD
@@ -68,16 +64,10 @@ if TYPE_CHECKING:
         BallsInBins as BallsInBins,
     )
     from .training.schedules import (
-        Cyclic as Cyclic,
-    )
-    from .training.schedules import (
         Poisson as Poisson,
     )
     from .training.schedules import (
         TruncatedPoisson as TruncatedPoisson,
-    )
-    from .training.schedules import (
-        WithoutReplacement as WithoutReplacement,
     )
     from .training.schedules import (
         smallest_limit as smallest_limit,
@@ -91,25 +81,21 @@ if TYPE_CHECKING:
     from .training.trainer import (
         Trainer as Trainer,
     )
-    from .training.trainer import (
-        TrainingRun as TrainingRun,
-    )
 
 # The public names of each module. For those who check types, the same names are imported above.
 _NAMES = {
-    "clipping.engine": "ClippingEngine",
     "clipping.norms": "Adaptive Automatic Flat PerLayer",
     "clipping.routes": "routes without_batch_norm",
     "estimators": "DPClassifier DPRegressor SGDLogisticRegression",
-    "probe.safety": "made_up probe",
+    "probe.safety": "probe",
     "training.data": "Augment Examples FlipAndShift Tabular",
     "training.distributed": "across_workers",
     "training.federated": "LocalSGD",
     "training.hugging_face": "TransformersTrainer",
-    "training.gradient_noise": "Dense GradientGrid Toeplitz fill_gaussian square_root",
+    "training.gradient_noise": "Dense Toeplitz square_root",
     "training.optimizers": "SGD Adam warmup_cosine",
-    "training.schedules": "BallsInBins Cyclic Poisson TruncatedPoisson WithoutReplacement smallest_limit",
-    "training.trainer": "Performance Progress Trainer TrainingRun",
+    "training.schedules": "BallsInBins Poisson TruncatedPoisson smallest_limit",
+    "training.trainer": "Performance Progress Trainer",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -20,23 +20,32 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import field
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from .. import _require
-from .._errors import InvalidInput, PrivateFact
+from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Public
+from .._require import POSITIVE
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from ..tables import Memory
-from ..tabular.estimators import require_bounds, validate_rows
+from ..tabular.estimator_base import (
+    ArrayEstimator,
+    Classifier,
+    Regressor,
+    of_another_length,
+    parameters,
+    require_bounds,
+    require_declared,
+)
 from ..tabular.rows import features_of
 from .training.data import Examples, Tabular
 from .training.optimizers import SGD
@@ -48,22 +57,27 @@ __all__ = ["DPClassifier", "DPRegressor", "SGDLogisticRegression", "default_batc
 DELTA = 1e-5
 
 
-class SGDEstimator(BaseEstimator):  # type: ignore[misc]
-    """Trains a torch module with DP-SGD: the base of `DPClassifier` and `DPRegressor`.
+@parameters
+class SGDEstimator(ArrayEstimator):
+    """Trains a torch module with DP-SGD: the base of `DPClassifier` and `DPRegressor`; the module is linear
+    unless a subclass builds another (`_build_module`).
 
     A subclass defines `_loss`, the class of its loss, and `_declare_target`. There are two ways to fit:
-    `fit(X, y)` on arrays (`_train`), and through a session, which runs the trainer that `mechanism` returns,
-    charges it and hands the release to `adopt`.
+    `fit(X, y)` on arrays (`_fit_arrays`), and through a session, which runs the trainer that `mechanism`
+    returns, charges it and hands the release to `adopt`.
     """
 
-    _loss: type[nn.Module]
+    epsilon: float | None = 1.0  # type: ignore[assignment]
+    noise_multiplier: Any = None
+    clip: Any = 1.0
+    batch: Annotated[int, POSITIVE] | None = None
+    epochs: float = 20
+    optimizer: Any = None
+    average: float | None = None
+    microbatch: int | None = None
+    progress: Callable[[Progress], Any] | None = None
 
-    def _set_parameters(self, arguments: Mapping[str, Any]) -> None:
-        """Set the arguments of `__init__` as attributes of the same names, which is scikit-learn's
-        contract."""
-        for name, value in arguments.items():
-            if name != "self":
-                setattr(self, name, value)
+    _loss: ClassVar[type[nn.Module]]
 
     def mechanism(
         self,
@@ -127,21 +141,14 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
 
         `delta` is used where the estimator has none; `columns` says how to read a table.
         """
+        self._check_parameters()
         has_noise, size = self.noise_multiplier is not None, public.size if self.n is None else self.n
-        if size is None:
-            raise PrivateFact(
-                "the number of examples is private and never read off the data: declare it, n=..., or buy a "
-                "noisy count."
-            )
-        _require.integer(n=size, at_least=1)
-        if self.batch is not None:
-            _require.positive(batch=self.batch)
+        size = require_declared(size)
         batch = (
             default_batch(size, None if has_noise else self.epsilon)
             if self.batch is None
             else min(self.batch, size)
         )
-        target_delta = next(d for d in (self.delta, delta, DELTA) if d is not None)
         return Trainer(
             self._build_module(features, outputs),
             self._loss(),
@@ -149,7 +156,7 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
             n=size,
             noise_multiplier=self.noise_multiplier,
             epsilon=None if has_noise else self.epsilon,
-            delta=None if has_noise else target_delta,
+            delta=None if has_noise else self._delta_or(delta, DELTA),
             clip=self.clip,
             batch=batch,
             epochs=self.epochs,
@@ -159,37 +166,32 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
             columns=columns,
         )
 
-    def _train(self, X: Tensor, y: Tensor, outputs: int) -> Any:
-        """Train on scaled arrays, outside of a session: nothing is charged, `event_` is the price."""
-        public = Public(size=self.n)
-        trainer = self._build_trainer(public, int(np.prod(X.shape[1:])), outputs)
-        return self._adopt_release(
-            trainer(Examples(X, y, public), entropy=Entropy(), progress=self.progress), trainer
-        )
+    def _fit_arrays(self, X: Any, y: Any, target: Any) -> Any:
+        """Train on arrays, outside of a session: nothing is charged, and `event_` is the price.
 
-    def _validate_arrays(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Check shapes and types, and return X and y as arrays.
-
-        Values are not checked: whether one is missing or infinite is private, so that it must not decide
-        whether there is an error.
+        `target` is the declared fact of y: the numbers of classes, or the bounds of a number. Values are not
+        checked: whether one is missing or infinite is private, so that it must not decide whether there is an
+        error.
         """
         require_bounds(self)
-        X = validate_rows(self, X, ensure_min_samples=0)
-        y = np.asarray(y)
-        y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
-        if y.shape != (len(X),):
-            raise InvalidInput("y must have one entry for each row of X.")
+        X = self._validate_array(X)
+        if len(y) != len(X):
+            raise of_another_length()
         # Left from an earlier fit through a session: now the features are those of arrays.
         self.__dict__.pop("columns_", None)
-        return X, y
+        outputs = self._declare_target(target, "y")
+        public = Public(size=self.n)
+        trainer = self._build_trainer(public, X.shape[1], outputs)
+        examples = Examples(self._scale(X), self._target_tensor(y), public)
+        return self._adopt_release(trainer(examples, entropy=Entropy(), progress=self.progress), trainer)
+
+    def _target_tensor(self, y: Any) -> Tensor:
+        """Return the targets of arrays as the loss takes them."""
+        raise NotImplementedError
 
     def _build_module(self, features: int, outputs: int) -> nn.Module:
-        """Return the user's module, or what the user's function makes, or else a tanh network."""
-        if isinstance(self.module, nn.Module):
-            return self.module
-        return (
-            network(features, outputs, self.hidden) if self.module is None else self.module(features, outputs)
-        )
+        """Return the module to train."""
+        return network(features, outputs)
 
     def _scale(self, X: npt.NDArray[Any]) -> Tensor:
         """Scale to [-1, 1] by the declared bounds; values outside are clipped, missing values become 0."""
@@ -204,11 +206,10 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
     def _outputs(self, X: Any) -> Tensor:
         """Return the trained model's outputs for new rows, read as those of the last fit were."""
         check_is_fitted(self, "module_")
-        if hasattr(self, "columns_"):
+        if "columns_" in vars(self):
             inputs = encode_rows(X, self.columns_, self.public_)
         else:
-            X = validate_rows(self, X, reset=False)
-            inputs = self._scale(X)
+            inputs = self._scale(self._validate_array(X, reset=False))
         with torch.no_grad():
             return self.module_(inputs)  # type: ignore[no-any-return]
 
@@ -278,7 +279,61 @@ def encode_rows(X: Any, columns: Tabular, public: Public) -> Tensor:
     return inputs
 
 
-class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
+@parameters
+class _SGDClassifier(SGDEstimator, Classifier):
+    """Trains a classifier: the base of `DPClassifier` and `SGDLogisticRegression`."""
+
+    _loss: ClassVar[type[nn.Module]] = nn.CrossEntropyLoss
+
+    def _target_tensor(self, y: Any) -> Tensor:
+        return torch.tensor(y, dtype=torch.int64)
+
+    def _declare_target(self, fact: Any, target: str) -> int:
+        if not isinstance(fact, Categories | Boolean):
+            raise InvalidInput(
+                f"a classifier needs a target with declared categories, and {target!r} has none. Declare "
+                "Categories or Boolean for it, or use DPRegressor."
+            )
+        values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
+        if len(values) < 2:
+            raise InvalidInput(f"at least two classes must be declared for {target!r}.")
+        # arrays are fitted with the numbers of their classes in place of the classes
+        declared = self.classes if self._labels is None else None
+        if declared is not None and set(declared) != set(values):
+            raise InvalidInput(f"classes= differs from what the schema declares of {target!r}: leave it out.")
+        self.classes_ = np.array(values, dtype=None if len({type(v) for v in values}) == 1 else object)
+        return len(values)
+
+    def decision_function(self, X: Any) -> npt.NDArray[Any]:
+        scores = self._outputs(X)
+        return (scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores).numpy()
+
+    def predict_proba(self, X: Any) -> npt.NDArray[Any]:
+        return torch.softmax(self._outputs(X), 1).numpy()
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        labels = self._outputs(X).argmax(1).numpy()
+        return self.classes_[labels]  # type: ignore[no-any-return]
+
+
+@parameters
+class _AnyModule(SGDEstimator):
+    """Trains a module of the user's, or a tanh network with `hidden` layers."""
+
+    module: Callable[[int, int], nn.Module] | nn.Module | None = field(default=None, kw_only=False)
+    hidden: Sequence[int] = ()
+
+    def _build_module(self, features: int, outputs: int) -> nn.Module:
+        """Return the user's module, or what the user's function makes, or else a tanh network."""
+        if isinstance(self.module, nn.Module):
+            return self.module
+        return (
+            network(features, outputs, self.hidden) if self.module is None else self.module(features, outputs)
+        )
+
+
+@parameters
+class DPClassifier(_AnyModule, _SGDClassifier):
     """Fits a classifier with DP-SGD; logistic regression unless `module` or `hidden` says otherwise.
 
     `module` is a function of (features, classes), or a torch module whose outputs are one score for each
@@ -303,70 +358,8 @@ class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
                its relation and unit. Proof: `Trainer`.
     """
 
-    _loss = nn.CrossEntropyLoss
 
-    @_require.check_options
-    def __init__(
-        self,
-        module: Callable[[int, int], nn.Module] | nn.Module | None = None,
-        *,
-        classes: Any = None,
-        epsilon: float | None = 1.0,
-        delta: float | None = None,
-        noise_multiplier: float | None = None,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        clip: Any = 1.0,
-        batch: int | None = None,
-        epochs: float = 20,
-        hidden: Sequence[int] = (),
-        optimizer: Any = None,
-        average: float | None = None,
-        microbatch: int | None = None,
-        progress: Callable[[Progress], Any] | None = None,
-    ) -> None:
-        self._set_parameters(locals())
-
-    def fit(self, X: Any, y: Any) -> DPClassifier:
-        if self.classes is None:
-            raise PrivateFact("which classes occur is private: declare them, classes=[...].")
-        X, y = self._validate_arrays(X, y)
-        self.classes_ = np.array(sorted(set(self.classes)))
-        if len(self.classes_) < 2:
-            raise InvalidInput(f"at least two classes must be declared, got {len(self.classes_)}.")
-        labels = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
-        labels[self.classes_[labels] != y] = 0
-        self._train(self._scale(X), torch.from_numpy(labels.astype(np.int64)), len(self.classes_))
-        return self
-
-    def _declare_target(self, fact: Any, target: str) -> int:
-        if not isinstance(fact, Categories | Boolean):
-            raise InvalidInput(
-                f"a classifier needs a target with declared categories, and {target!r} has none. Declare "
-                "Categories or Boolean for it, or use DPRegressor."
-            )
-        values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
-        if len(values) < 2:
-            raise InvalidInput(f"at least two classes must be declared for {target!r}.")
-        if self.classes is not None and set(self.classes) != set(values):
-            raise InvalidInput(f"classes= differs from what the schema declares of {target!r}: leave it out.")
-        self.classes_ = np.array(values, dtype=None if len({type(v) for v in values}) == 1 else object)
-        return len(values)
-
-    def decision_function(self, X: Any) -> npt.NDArray[Any]:
-        scores = self._outputs(X)
-        return (scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores).numpy()
-
-    def predict_proba(self, X: Any) -> npt.NDArray[Any]:
-        return torch.softmax(self._outputs(X), 1).numpy()
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        labels = self._outputs(X).argmax(1).numpy()
-        return self.classes_[labels]  # type: ignore[no-any-return]
-
-
-class SGDLogisticRegression(DPClassifier):
+class SGDLogisticRegression(_SGDClassifier):
     """Fits logistic regression with DP-SGD: `coef_` and `intercept_` as scikit-learn has them, for
     features scaled to [-1, 1].
 
@@ -375,30 +368,6 @@ class SGDLogisticRegression(DPClassifier):
 
     Guarantee: the privacy event `event_`. Proof: `Trainer`.
     """
-
-    # Options of the base class that a linear model does not have.
-    module, hidden = None, ()
-
-    @_require.check_options
-    def __init__(
-        self,
-        *,
-        classes: Any = None,
-        epsilon: float | None = 1.0,
-        delta: float | None = None,
-        noise_multiplier: float | None = None,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        clip: Any = 1.0,
-        batch: int | None = None,
-        epochs: float = 20,
-        optimizer: Any = None,
-        average: float | None = None,
-        microbatch: int | None = None,
-        progress: Callable[[Progress], Any] | None = None,
-    ) -> None:
-        self._set_parameters(locals())
 
     @property
     def coef_(self) -> npt.NDArray[Any]:
@@ -417,7 +386,8 @@ class SGDLogisticRegression(DPClassifier):
         return by_class[1:] - by_class[:1] if len(by_class) == 2 else by_class
 
 
-class DPRegressor(RegressorMixin, SGDEstimator):  # type: ignore[misc]
+@parameters
+class DPRegressor(_AnyModule, Regressor):
     """Fits a regression with DP-SGD, on targets clipped to the declared bounds; linear unless `module` or
     `hidden` says otherwise.
 
@@ -433,41 +403,12 @@ class DPRegressor(RegressorMixin, SGDEstimator):  # type: ignore[misc]
                its relation and unit. Proof: `Trainer`.
     """
 
-    _loss = nn.MSELoss
+    _loss: ClassVar[type[nn.Module]] = nn.MSELoss
 
-    @_require.check_options
-    def __init__(
-        self,
-        module: Callable[[int, int], nn.Module] | nn.Module | None = None,
-        *,
-        target_lower: float | None = None,
-        target_upper: float | None = None,
-        epsilon: float | None = 1.0,
-        delta: float | None = None,
-        noise_multiplier: float | None = None,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        clip: Any = 1.0,
-        batch: int | None = None,
-        epochs: float = 20,
-        hidden: Sequence[int] = (),
-        optimizer: Any = None,
-        average: float | None = None,
-        microbatch: int | None = None,
-        progress: Callable[[Progress], Any] | None = None,
-    ) -> None:
-        self._set_parameters(locals())
-
-    def fit(self, X: Any, y: Any) -> DPRegressor:
-        X, y = self._validate_arrays(X, y)
-        _require.ordered(target_lower=self.target_lower, target_upper=self.target_upper)
-        low, high = self.range_ = float(self.target_lower), float(self.target_upper)
-        target = np.nan_to_num(
-            2 * (np.clip(y.astype(np.float64), low, high) - low) / (high - low) - 1
-        ).astype(np.float32)
-        self._train(self._scale(X), torch.from_numpy(target)[:, None], 1)
-        return self
+    def _target_tensor(self, y: Any) -> Tensor:
+        low, high = self.range_
+        scaled = np.nan_to_num(2 * (np.clip(y, low, high) - low) / (high - low) - 1)
+        return torch.from_numpy(scaled.astype(np.float32))[:, None]
 
     def _declare_target(self, fact: Any, target: str) -> int:
         if not isinstance(fact, Bounds):

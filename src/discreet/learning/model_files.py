@@ -3,17 +3,17 @@
     model = people.fit(SGDLogisticRegression(epsilon=1), target="income")    # or DPClassifier(...).fit(X, y)
     models.save(model, "income.model"); model = models.load("income.model")
 
-The file is in the safetensors layout (module `training.checkpoints`), so that other programs can read the
-weights. Beside them it holds only facts that were declared or released: the schema of the columns that the
-model was trained on, or the bounds and classes that `fit(X, y)` was given, the sizes of its layers, and the
-price. It never holds code: a model that was trained with a module of the user's is loaded with `load(path,
-module=...)`.
+The file is in the format of all models (`tabular.model_files`); its `weights` are a safetensors file (module
+`training.checkpoints`) in base64. Beside them it holds only facts that were declared or released: the schema
+of the columns that the model was trained on, or the bounds and classes that `fit(X, y)` was given, the sizes
+of its layers, and the price. It never holds code: a model that was trained with a module of the user's is
+loaded with `load(path, module=...)`.
 """
 
 from __future__ import annotations
 
+import base64
 import itertools
-import json
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from .. import _registry
 from .._errors import DiscreetError, InvalidInput
 from .._public import Public
 from ..accounting import Event
-from ..tabular.estimators import TableEstimator
+from ..tabular import model_files
+from ..tabular.estimator_base import Estimator
 from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression, network
 from .training import checkpoints
 from .training.data import Tabular
@@ -38,23 +39,27 @@ _KINDS: dict[str, Any] = {cls.__name__: cls for cls in (DPClassifier, DPRegresso
 
 def save(model: Any, path: str | Path) -> None:
     """Write a fitted estimator of this package, whether a session fitted it or `fit(X, y)`."""
-    if type(model) not in _KINDS.values() or not hasattr(model, "module_"):
+    model_files.write(path, _file_facts(model), model_files.NETWORK)
+
+
+def dumps(model: Any) -> str:
+    """Return the text of the model file of a fitted estimator."""
+    return model_files.text_of(_file_facts(model), model_files.NETWORK)
+
+
+def _file_facts(model: Any) -> dict[str, Any]:
+    """Return the facts in the file of a fitted estimator."""
+    if type(model) not in _KINDS.values() or "module_" not in vars(model):
         raise _not_saved_here(model)
-    facts = {
+    weights = checkpoints.dump_tensors(model.module_.state_dict())
+    return {
         "kind": type(model).__name__,
-        "hidden": list(getattr(model, "hidden", ())),
-        "own_module": getattr(model, "module", None) is not None,
+        "hidden": list(vars(model).get("hidden", ())),
+        "own_module": vars(model).get("module") is not None,
         "event": model.event_.to_json(),
-        **(_table_facts(model) if hasattr(model, "columns_") else _array_facts(model)),
+        **(_table_facts(model) if "columns_" in vars(model) else _array_facts(model)),
+        "weights": base64.b64encode(weights).decode(),
     }
-    raw = checkpoints.dump_tensors(model.module_.state_dict(), {"discreet": json.dumps(facts)})
-    try:
-        Path(path).write_bytes(raw)
-    # ValueError: a NUL in the path
-    except (OSError, ValueError) as error:
-        raise InvalidInput(
-            f"the model cannot be written to {path}: {getattr(error, 'strerror', error)}."
-        ) from None
 
 
 def _not_saved_here(model: Any) -> InvalidInput:
@@ -66,7 +71,7 @@ def _not_saved_here(model: Any) -> InvalidInput:
         name, reason = model.__name__, "a class: give the fitted object that people.fit(...) returned"
     elif type(model) in _KINDS.values():
         reason = "not fitted yet: people.fit(model, target=...) first"
-    elif isinstance(model, TableEstimator):
+    elif isinstance(model, Estimator):
         reason = "which tabular.save writes"
     return InvalidInput(
         f"a model file holds a fitted {', '.join(names)}; got {name}, {reason}. Nothing was written."
@@ -92,7 +97,7 @@ def _table_facts(model: Any) -> dict[str, Any]:
 def _array_facts(model: Any) -> dict[str, Any]:
     """Return what `fit(X, y)` was told about its arrays: bounds of features and target, classes, and the
     names of columns where X had any."""
-    names = getattr(model, "feature_names_in_", None)
+    names = vars(model).get("feature_names_in_")
     facts = {
         "columns": model.n_features_in_,
         "names": None if names is None else [str(name) for name in names],
@@ -115,28 +120,32 @@ def load(path: str | Path, *, module: Any = None) -> Any:
     `module` is given if, and only if, the model was trained with a module of the user's: the same module, or
     the same function of (features, outputs) that builds it. A copy of it gets the weights of the file.
     """
+    return _loaded(model_files.read(path, model_files.NETWORK), path, module)
+
+
+def loads(text: str) -> Any:
+    """Return the estimator whose model file has this text."""
+    return _loaded(model_files.facts_of(text, model_files.NETWORK), "this text", None)
+
+
+def _loaded(facts: dict[str, Any], path: str | Path, module: Any) -> Any:
+    """Return the estimator that these facts are of; `path` names them in messages."""
     try:
-        raw = Path(path).read_bytes()
-    # ValueError: a NUL in the path
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"the model {path} cannot be read: {getattr(error, 'strerror', error)}.") from None
-    tensors, texts = checkpoints.load_tensors(raw)
-    try:
-        facts = json.loads(texts["discreet"])
+        tensors, _ = checkpoints.load_tensors(base64.b64decode(facts["weights"], validate=True))
         model, features, outputs = _declared_estimator(facts)
         own, event = bool(facts["own_module"]), _registry.from_json(facts["event"])
         if not isinstance(event, Event):
-            raise _not_a_model_file(path)
+            raise model_files.not_a_model(path)
         hidden = tuple(int(size) for size in facts["hidden"])
         sizes = (features, *hidden, outputs)
         # Checked before the network is made, because a changed file could ask for one that fills the memory.
         # Each layer has a weight for each pair of input and output, and a bias for each output.
         weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(sizes))
         if not own and (min(sizes) < 1 or weights != sum(tensor.numel() for tensor in tensors.values())):
-            raise _not_a_model_file(path)
+            raise model_files.not_a_model(path)
     # A changed file can hold anything: infinite sizes, or an object of another class than expected.
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError, DiscreetError):
-        raise _not_a_model_file(path) from None
+        raise model_files.not_a_model(path) from None
     if own != (module is not None):
         raise InvalidInput(
             (
@@ -153,13 +162,9 @@ def load(path: str | Path, *, module: Any = None) -> Any:
     except (KeyError, TypeError, ValueError, RuntimeError, DiscreetError):
         if own:
             raise InvalidInput(f"the weights in {path} are not those of the module that was given.") from None
-        raise _not_a_model_file(path) from None
+        raise model_files.not_a_model(path) from None
     model.module_, model.event_ = network_.eval(), event
     return model
-
-
-def _not_a_model_file(path: str | Path) -> InvalidInput:
-    return InvalidInput(f"{path} is not a model file of discreet, or was changed.")
 
 
 def _module(module: Any, features: int, outputs: int) -> nn.Module:

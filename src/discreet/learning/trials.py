@@ -11,7 +11,7 @@ import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_map
 from .. import _require, accounting, sampling
 from .._errors import INTERRUPTIONS, InvalidInput
 from .._public import Public
+from .._require import POSITIVE, Real
 from ..accounting import Event, RepeatAndSelect, compose
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import AnySource
@@ -39,6 +40,7 @@ _ROWS = 1 << 12
 _DOUBT = 1e-3
 
 
+@_require.checked
 @dataclass(frozen=True, kw_only=True)
 class TrainerTrials(RepeatedTrials):
     """Trains a random one of `candidates` on some of the units and scores it on the others, a secret number
@@ -58,12 +60,11 @@ class TrainerTrials(RepeatedTrials):
     Assumes:   as `Trainer`; rows are units (`public.unit` names no column).
     """
 
-    score_rho: Any
+    score_rho: Annotated[Real, POSITIVE]
 
     def _check(self) -> None:
         """Refuse candidates of different prices or for an exact number of rows, and units that are not
         rows."""
-        _require.positive(score_rho=self.score_rho)
         reference = self.candidates[0]
         for candidate in self.candidates:
             if not isinstance(candidate, Trainer):

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _require
 from .._errors import MissingExtra
-from .boosting import AdditiveBoosting, AdditiveModel
-from .clusters import Clusters, Lloyd
+
+# All modules with described classes: `_registry` finds these once this package is imported.
+from . import boosting, clusters, erm, learner, naive_bayes, trees, trials  # noqa: F401
+from .clusters import Clusters
 from .erm import LinearERM
-from .learner import Piped, QuantileBounds
-from .linear_model import LinearModel
-from .losses import Huber, HuberHinge, Logistic, Softmax, Squared
-from .model_cards import Card, LoadedModel, card, load, save
-from .naive_bayes import NaiveBayes, NaiveBayesModel
+from .losses import Huber, Logistic, Squared
+from .model_cards import card, load, save
 from .perturbation import GradientPerturbation, ObjectivePerturbation, OutputPerturbation
 from .rows import Design
 from .scaler import PrivateScaler, Scaling
 from .second_moments import Moments, SecondMoments
-from .trees import PrivateRegressionTree, PrivateTree, RegressionTreeModel, TreeModel
-from .trials import RandomTrials, Selected
 
 if TYPE_CHECKING:
     from .estimators import (
@@ -66,51 +63,33 @@ _ESTIMATORS = {
 }
 
 __all__ = [
-    "AdditiveBoosting",
-    "AdditiveModel",
-    "Card",
     "Clusters",
     "DecisionTreeClassifier",
     "DecisionTreeRegressor",
     "Design",
     "ExplainableBoostingClassifier",
     "ExplainableBoostingRegressor",
-    "LoadedModel",
     "GaussianNB",
     "GradientPerturbation",
     "Huber",
-    "HuberHinge",
     "HuberRegressor",
     "KMeans",
     "LinearERM",
-    "LinearModel",
     "LinearRegression",
     "LinearSVC",
-    "Lloyd",
     "Logistic",
     "LogisticRegression",
     "Moments",
-    "NaiveBayes",
-    "NaiveBayesModel",
     "ObjectivePerturbation",
     "OutputPerturbation",
     "PCA",
-    "Piped",
     "PrivatePipeline",
     "PrivateSearch",
-    "QuantileBounds",
-    "PrivateRegressionTree",
     "PrivateScaler",
-    "PrivateTree",
-    "RandomTrials",
-    "RegressionTreeModel",
     "Ridge",
     "Scaling",
     "SecondMoments",
-    "Selected",
-    "Softmax",
     "Squared",
-    "TreeModel",
     "card",
     "load",
     "save",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Public
 from .._registry import described
+from .._require import OPEN_PROBABILITY, POSITIVE, at_least
 from ..accounting import Event, compose
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.noise_scales import zcdp_rho
@@ -150,18 +151,13 @@ class AdditiveBoosting(TableLearner):
                probability.
     """
 
-    rounds: int = 100
-    learning_rate: float = 0.1
-    leaves: int = 3
-    bins: int = 32
-    bin_share: float = 0.1
+    rounds: Annotated[int, at_least(1)] = 100
+    learning_rate: Annotated[float, POSITIVE] = 0.1
+    leaves: Annotated[int, at_least(2)] = 3
+    bins: Annotated[int, at_least(2)] = 32
+    bin_share: Annotated[float, OPEN_PROBABILITY] = 0.1
 
     def _check(self) -> None:
-        _require.integer(rounds=self.rounds, at_least=1)
-        _require.positive(learning_rate=self.learning_rate)
-        _require.integer(leaves=self.leaves, at_least=2)
-        _require.integer(bins=self.bins, at_least=2)
-        _require.open_probability(bin_share=self.bin_share)
         if self.design.target is None:
             raise _require.fail("target", None, "the name of a column")
         if self.delta == 0:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import _require, sampling
+from .. import sampling
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
+from .._require import at_least, at_most
 from ..accounting import Event
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Sensitivity
@@ -106,16 +107,11 @@ class Lloyd(TableLearner):
                the error of the centers see the paper, Section 4.
     """
 
-    clusters: int = 8
-    rounds: int | None = None
+    # the largest number bounds time and memory; chosen by hand, not tuned
+    clusters: Annotated[int, at_least(1), at_most(10_000)] = 8
+    rounds: Annotated[int, at_least(1)] | None = None
 
     def _check(self) -> None:
-        _require.integer(clusters=self.clusters, at_least=1)
-        if self.rounds is not None:
-            _require.integer(rounds=self.rounds, at_least=1)
-        # bounds time and memory; chosen by hand, not tuned
-        if self.clusters > 10_000:
-            raise _require.fail("clusters", self.clusters, "at most 10000")
         self.noise  # noqa: B018 - price it now
 
     @property

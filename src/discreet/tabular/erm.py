@@ -16,13 +16,14 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _require
 from .._public import ADD_REMOVE, Public
+from .._require import FINITE, NON_NEGATIVE, POSITIVE, PROBABILITY, Limit, at_least
 from ..accounting import Event
 from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
 from ..sampling import Entropy
@@ -34,6 +35,7 @@ from .losses import (
     Problem,
     Softmax,
     SoftmaxProblem,
+    between,
     minimize,
     rounding_of_gradient,
     rounding_of_probabilities,
@@ -153,6 +155,24 @@ class Facts:
         return math.sqrt(self.width) / 2
 
 
+def _check_epsilon(**named: float) -> None:
+    for name, value in named.items():
+        if not value >= LEAST_EPSILON:
+            raise _require.fail(name, value, f"at least {LEAST_EPSILON:g}")
+        if value > LARGEST_EPSILON:
+            raise _require.fail(name, value, f"at most {LARGEST_EPSILON:g}")
+
+
+def _below_one(**named: float) -> None:
+    for name, value in named.items():
+        if not value < 1:
+            raise _require.fail(name, value, "below 1")
+
+
+Epsilon = Annotated[float, FINITE, Limit(_check_epsilon)]
+Delta = Annotated[float, PROBABILITY, Limit(_below_one)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinearERM(Mechanism):
     """Shares fields, checks and the fit of one or several models among learners that minimize J.
@@ -166,29 +186,19 @@ class LinearERM(Mechanism):
 
     public: Public
     design: Design
-    epsilon: float
-    delta: float = 0.0
+    epsilon: Epsilon
+    delta: Delta = 0.0
     loss: Loss = field(default_factory=Logistic)
-    regularization: float | None = None
-    class_weights: tuple[float, ...] = ()
-    rows: int | None = None
-    l1: float = 0.0
+    regularization: Annotated[float, POSITIVE, between(*REGULARIZATIONS)] | None = None
+    class_weights: tuple[Annotated[float, POSITIVE], ...] = ()
+    rows: Annotated[int, at_least(1)] | None = None
+    l1: Annotated[float, NON_NEGATIVE] = 0.0
 
     def __post_init__(self) -> None:
-        check_price(self.epsilon, self.delta)
         if not isinstance(self.loss, Loss):
             raise _require.fail(
                 "loss", self.loss, "Logistic(), HuberHinge(), Softmax(), Huber() or Squared()"
             )
-        _require.finite(l1=self.l1)
-        _require.non_negative(l1=self.l1)
-        if self.regularization is not None:
-            _require.positive(regularization=self.regularization)
-            low, high = REGULARIZATIONS
-            if not low <= self.regularization <= high:
-                raise _require.fail("regularization", self.regularization, f"between {low:g} and {high:g}")
-        object.__setattr__(self, "class_weights", _require.listed(class_weights=self.class_weights))
-        _require.positive(**{f"class_weights[{i}]": weight for i, weight in enumerate(self.class_weights)})
         if self.design.target is None:
             raise _require.fail("target", None, "the name of a column")
         self.design.check(self.public)
@@ -198,8 +208,6 @@ class LinearERM(Mechanism):
             )
         if max(self.class_weights, default=1.0) > LARGEST_CLASS_WEIGHT:
             raise _require.fail("class_weights", max(self.class_weights), f"at most {LARGEST_CLASS_WEIGHT:g}")
-        if self.rows is not None:
-            _require.integer(rows=self.rows, at_least=1)
         largest_l1 = LARGEST_L1 * self.facts.gradient_l2 / self.facts.width**0.5
         if self.l1 > largest_l1:
             raise _require.fail("l1", self.l1, f"at most {largest_l1:.3g}, which leaves no weight")
@@ -426,18 +434,6 @@ class LinearERM(Mechanism):
         else:
             point, certified = minimize(problem, tolerance)
         return point if certified else minimize_damped(problem, self.penalties, tolerance)[0]
-
-
-def check_price(epsilon: float, delta: float) -> None:
-    """Require an epsilon between `LEAST_EPSILON` and `LARGEST_EPSILON`, and a delta in [0, 1)."""
-    _require.finite(epsilon=epsilon)
-    if not epsilon >= LEAST_EPSILON:
-        raise _require.fail("epsilon", epsilon, f"at least {LEAST_EPSILON:g}")
-    if epsilon > LARGEST_EPSILON:
-        raise _require.fail("epsilon", epsilon, f"at most {LARGEST_EPSILON:g}")
-    _require.probability(delta=delta)
-    if not delta < 1:
-        raise _require.fail("delta", delta, "below 1")
 
 
 def grid_sensitivity(cells: float, width: int) -> Sensitivity:

@@ -1,57 +1,48 @@
-"""Defines estimators with scikit-learn's contract on numpy and scipy: `LogisticRegression`, `LinearSVC`.
+"""Defines the estimators of tables, in scikit-learn's manner on numpy and scipy.
 
     # through a session, which charges first and takes bounds, classes and size from its schema
     model = people.fit(LogisticRegression(epsilon=1), target="income")
     model.predict({"age": [35], "education": ["Masters"]}); model.why_; model.event_
+    people.fit(KMeans(8, epsilon=1), features=["age", "hours"])
+    people.fit(ExplainableBoostingClassifier(epsilon=1), target="income").model_.shape("age")
 
     # without a session: the public facts are arguments
     LogisticRegression(epsilon=1, classes=[0, 1], n=1400, lower=0, upper=16).fit(X, y)
 
-The classes, the number of rows and the bounds, which scikit-learn would take from the data, are declared.
-Each `fit` is a release of its own, and its `event_` is the price.
-
-Defines estimators with scikit-learn's interface: naive Bayes, k-means, trees and boosting.
-
-    people.fit(GaussianNB(epsilon=1), target="income")
-    people.fit(KMeans(8, epsilon=1), features=["age", "hours"])
-    people.fit(ExplainableBoostingClassifier(epsilon=1), target="income").model_.shape("age")
-
-For arrays, as in `fit(X, y)`, the public facts are arguments of the estimator, as for the linear models: `n`
-(about how many rows there are), `lower` and `upper` (bounds of the features), `classes`, or `target_lower`
-and `target_upper`. For a table of a session they are in its schema.
-
-The names of the arguments of `__init__` are promised, because scikit-learn's `get_params` and `clone` use
-them. Their defaults (bins, leaves, depth) were chosen by hand, not tuned; for `rounds` and `learning_rate`
-see `AdditiveBoosting`.
-
-Defines linear regression by private empirical risk minimization, in scikit-learn's manner:
-`HuberRegressor`.
-
-Computes regressions and components from second moments, in scikit-learn's manner: `Ridge`,
-`LinearRegression`, `PCA`.
+The classes, the number of rows and the bounds, which scikit-learn would take from the data, are declared: for
+arrays as `n`, `lower`, `upper`, and `classes` or `target_lower` and `target_upper`; for a session in its
+schema. Each `fit` is a release of its own, and its `event_` is the price. Defaults (bins, leaves, depth) were
+chosen by hand, not tuned; for `rounds` and `learning_rate` see `AdditiveBoosting`.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _require
-from .._errors import InvalidInput, MissingExtra, PrivateFact
-from .._public import Boolean, Bounds, Categories, Public
+from .._errors import InvalidInput
+from .._public import Boolean, Categories, Public
+from .._require import NON_NEGATIVE, among, at_least
 from ..mechanisms.protocols import Mechanism, Release
-from ..sampling import Entropy
-from ..tables import Memory
 from .boosting import AdditiveBoosting, AdditiveModel
 from .clusters import Clusters, Lloyd
+from .estimator_base import (
+    ArrayEstimator,
+    Classifier,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    Regressor,
+    TransformerMixin,
+    check_is_fitted,
+    parameters,
+)
 from .learner import TableLearner
-from .linear_model import LinearModel, class_array, class_indices
+from .linear_model import LinearModel
 from .losses import Huber, HuberHinge, Logistic, Loss, Softmax
 from .naive_bayes import NaiveBayes
 from .perturbation import linear_mechanism
@@ -59,212 +50,19 @@ from .rows import Design, features_of
 from .second_moments import Moments, SecondMoments
 from .trees import PrivateRegressionTree, PrivateTree
 
-try:
-    from sklearn.base import (
-        BaseEstimator,
-        ClassifierMixin,
-        ClassNamePrefixFeaturesOutMixin,
-        ClusterMixin,
-        RegressorMixin,
-        TransformerMixin,
-    )
-    from sklearn.utils.metaestimators import available_if
-    from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-except ImportError:
-    raise MissingExtra.of("tabular", "estimators in scikit-learn's manner need scikit-learn") from None
 
-# The column of the target in the table that `fit` makes of arrays; features are x0, x1, ...
-TARGET = "y"
-# The parts of messages of scikit-learn and numpy that quote values: of an array without two dimensions, of
-# complex numbers, and of a text that is no number.
-_VALUES = re.compile(r"array=.*?(?=Reshape|$)|(?<=Complex data not supported).*|(?<=to float).*", re.DOTALL)
-
-
-def validate_rows(estimator: Any, X: Any, **options: Any) -> npt.NDArray[np.float64]:
-    """Check the shape and the type of an array by scikit-learn's `validate_data`, and return it as floats.
-
-    An error has scikit-learn's message, without the values that some of its messages quote.
-    """
-    try:
-        return validate_data(  # type: ignore[no-any-return]
-            estimator, X, dtype=np.float64, ensure_all_finite=False, **options
-        )
-    except ValueError as error:
-        words = _VALUES.sub("", str(error)).rstrip(": .\n")
-    # Raised outside of `except`, so that the message with the values is not attached as its context.
-    raise InvalidInput(f"X must be numbers, one row per example. {words}.")
-
-
-class TableEstimator(BaseEstimator):  # type: ignore[misc]
-    """Builds the mechanism from public facts, reads arrays as a table with declared bounds, and holds the
-    released model: the base class of estimators of tables.
-    """
-
-    # whether the estimator learns without a target
-    unsupervised = False
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn's checks that missing values are no error, and that noise differs from fit to fit
-        and lowers scores."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan, tags.non_deterministic = True, True
-        for subtags in (tags.classifier_tags, tags.regressor_tags):
-            if subtags is not None:
-                subtags.poor_score = True
-        return tags
-
-    def mechanism(
-        self,
-        public: Public,
-        *,
-        target: str,
-        features: Sequence[str] | None = None,
-        delta: float | None = None,
-    ) -> Mechanism:
-        """Return the mechanism that fits this estimator to a table of these public facts; priced, and not run
-        yet. For `Session.fit`.
-
-        `features` are by default all columns that can be features: numbers with bounds, categories, booleans.
-        `delta` is the session's, for an estimator without a delta of its own.
-        """
-        raise NotImplementedError
-
-    def _delta_or(self, delta: float | None) -> float:
-        """Return the estimator's own delta, or the session's, or 0."""
-        return next((d for d in (self.delta, delta) if d is not None), 0.0)
-
-    def adopt(self, release: Release, mechanism: Any) -> Any:
-        """Take over the model that the mechanism released, and return the estimator, which is fitted now."""
-        self.model_, self.event_, self.mechanism_ = release.value, release.event, mechanism
-        self.feature_names_in_ = np.array(mechanism.design.features, dtype=object)
-        self.n_features_in_ = len(mechanism.design.features)
-        self._arrays = False
-        return self
-
-    def _fit_arrays(self, X: Any, y: Any, target: Any) -> Any:
-        """Fit to arrays: columns x0, x1, ... with the declared bounds, under add_remove, one row per person.
-
-        `target` is the declared fact of the target y, or None where there is no target.
-        """
-        _refuse_repetition()
-        _require_declared(self.n)
-        require_bounds(self)
-        X = self._validate_array(X)
-        schema: Any = {**self._bounds(X.shape[1]), **({} if target is None else {TARGET: target})}
-        public = Public(schema=schema, size=self.n)
-        columns = {f"x{i}": X[:, i] for i in range(X.shape[1])}
-        source = Memory({**columns, **({} if target is None else {TARGET: y})}, public)
-        mechanism = self.mechanism(public, target=TARGET if target is not None else None)  # type: ignore[arg-type]
-        names = getattr(self, "feature_names_in_", None)
-        self.adopt(mechanism(source, entropy=Entropy()), mechanism)
-        self._use_arrays(names)
-        return self
-
-    def _use_arrays(self, names: Any) -> None:
-        """Predict from arrays from now on. `names` are the column names of the data frame that was fitted, or
-        None for a plain array."""
-        self._arrays = True
-        del self.feature_names_in_
-        if names is not None:
-            self.feature_names_in_ = names
-
-    def _validate_array(self, X: Any, reset: bool = True) -> npt.NDArray[np.float64]:
-        """Check shapes and types only. Missing or infinite values are accepted, because an error would tell
-        that some person has one."""
-        return validate_rows(self, X, reset=reset, ensure_min_samples=0 if reset else 1)
-
-    def _bounds(self, width: int) -> dict[str, Bounds]:
-        """Return the declared bounds of the columns of an array."""
-        try:
-            lower = np.broadcast_to(np.asarray(self.lower, np.float64), (width,))
-            upper = np.broadcast_to(np.asarray(self.upper, np.float64), (width,))
-        except (TypeError, ValueError):
-            raise _require.fail(
-                "lower and upper", (self.lower, self.upper), f"a number, or one for each of {width} features"
-            ) from None
-        return {
-            f"x{i}": Bounds(float(low), float(high))
-            for i, (low, high) in enumerate(zip(lower, upper, strict=True))
-        }
-
-    def _inputs(self, X: Any) -> Any:
-        """Return new rows as columns by name; refuse them before the estimator is fitted."""
-        check_is_fitted(self, "model_")
-        if not self._arrays:
-            return X
-        array = self._validate_array(X, reset=False)
-        return {f"x{i}": array[:, i] for i in range(array.shape[1])}
-
-
-class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
-    """Fits arrays with declared classes, and predicts from the scores of a model: the base class of
-    classifiers."""
-
-    # The declared classes while arrays are fitted: the table made of the arrays holds the classes' numbers
-    # instead. None otherwise.
-    _labels: list[Any] | None = None
-    # whether the model has probabilities of classes
-    _has_probabilities = True
-
-    def fit(self, X: Any, y: Any) -> Any:
-        """Fit to arrays with declared `classes`, `n`, `lower` and `upper`.
-
-        A label that is not declared counts as the first class.
-        """
-        if self.classes is None:
-            raise PrivateFact("which classes occur is private: declare them, classes=[...].")
-        labels = sorted_classes(self.classes)
-        numbers_by_label = {value: i for i, value in enumerate(labels)}
-        numbers = [numbers_by_label.get(value, 0) for value in column_of(y, X).tolist()]
-        self._labels = labels
-        try:
-            self._fit_arrays(X, numbers, Categories(list(range(len(labels)))))
-        finally:
-            self._labels = None
-        self.classes_ = np.array(labels)
-        return self
-
-    def adopt(self, release: Release, mechanism: Any) -> Any:
-        super().adopt(release, mechanism)
-        self.classes_ = class_array(self.model_.classes)
-        return self
-
-    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        inputs = self._inputs(X)
-        return np.asarray(self.model_.scores(inputs))
-
-    @available_if(lambda self: self._has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        inputs = self._inputs(X)
-        return np.asarray(self.model_.probabilities(inputs))
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        inputs = self._inputs(X)
-        scores = self.model_.scores(inputs)
-        return self.classes_[class_indices(scores)]
-
-
-class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
-    """Fits arrays with declared bounds of the target, and predicts in its unit: the base class of
-    regressions."""
-
-    def fit(self, X: Any, y: Any) -> Any:
-        """Fit to arrays with declared `n`, `lower`, `upper`, `target_lower` and `target_upper`."""
-        require_bounds(self)
-        self._fit_arrays(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
-        return self
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        inputs = self._inputs(X)
-        return np.asarray(self.model_.predict(inputs))
-
-
-class Linear(TableEstimator):
+@parameters
+class Linear(ArrayEstimator):
     """Builds the mechanism of linear models, private empirical risk minimization: their base class."""
 
-    model_: LinearModel
+    method: str = "auto"
+    regularization: float | None = None
+    l1: float = 0.0
+    fit_intercept: bool = True
+
+    model_: LinearModel = field(init=False)
     # how `Design` bounds the norms of rows
-    _clip = "typical"
+    _clip: ClassVar[str] = "typical"
 
     def _loss(self) -> Loss:
         raise NotImplementedError
@@ -277,6 +75,7 @@ class Linear(TableEstimator):
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
+        self._check_parameters()
         options: dict[str, Any] = {
             "epsilon": self.epsilon,
             "delta": self._delta_or(delta),
@@ -327,6 +126,7 @@ class Linear(TableEstimator):
         return weights[:, -1] if self.model_.design.intercept else np.zeros(len(weights))
 
 
+@parameters
 class LogisticRegression(Classifier, Linear):
     """Fits logistic regression privately: `method` is "objective", "output", "gradient" (perturbation), or
     "auto", which chooses from public facts; `why_` gives the reason.
@@ -342,32 +142,13 @@ class LogisticRegression(Classifier, Linear):
                through a session, under its relation and unit. Proof: `mechanism_`'s class.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        method: str = "auto",
-        regularization: float | None = None,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        multi_class: str = "softmax",
-        l1: float = 0.0,
-        classes: Any = None,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-    ) -> None:
-        self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
-        self.fit_intercept, self.class_weight, self.classes = fit_intercept, class_weight, classes
-        self.multi_class, self.l1 = multi_class, l1
-        self.n, self.lower, self.upper = n, lower, upper
+    class_weight: Any = None
+    multi_class: Annotated[str, among(("softmax", "ovr"))] = "softmax"
 
     def _loss(self) -> Loss:
         return Logistic()
 
     def _is_joint(self, public: Public, target: str) -> bool:
-        _require.one_of(("softmax", "ovr"), multi_class=self.multi_class)
         fact = public.fact(target)
         classes = len(fact.values) if isinstance(fact, Categories) else 2
         return isinstance(self._loss(), Logistic) and self.multi_class == "softmax" and classes > 2
@@ -407,103 +188,18 @@ class LinearSVC(LogisticRegression):
         return HuberHinge()
 
     # margins are no probabilities
-    _has_probabilities = False
+    _has_probabilities: ClassVar[bool] = False
 
 
-# Packages that fit an estimator many times, or to parts of the data, and do not add up the prices.
-_REPEATING = (
-    "sklearn.model_selection",
-    "sklearn.ensemble",
-    "sklearn.calibration",
-    "sklearn.feature_selection",
-    "sklearn.impute",
-    "sklearn.linear_model._ransac",
-    "sklearn.multiclass",
-    "sklearn.multioutput",
-    "sklearn.semi_supervised",
-)
-
-
-def _refuse_repetition() -> None:
-    """Refuse a fit that a package of `_REPEATING` calls, as the call stack shows."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        name = str(frame.f_globals.get("__name__", ""))
-        if name.startswith(_REPEATING):
-            raise InvalidInput(
-                f"{name} fits many times, and nobody adds up what each fit costs. Tune with PrivateSearch, "
-                "or fit through a session, people.fit(...), which charges every fit."
-            )
-        frame = frame.f_back
-
-
-def sorted_classes(classes: Any) -> list[Any]:
-    """Return declared classes sorted, as scikit-learn has them; refuse anything but a list of at least two
-    different values that can be compared."""
-    try:
-        labels: list[Any] = np.array(sorted(classes)).tolist()
-        are_distinct = len(set(labels)) == len(labels) and all(label == label for label in labels)
-    except (TypeError, ValueError):
-        raise _require.fail(
-            "classes", classes, "a list of values of one kind, such as [0, 1] or ['no', 'yes']"
-        ) from None
-    if len(labels) < 2 or not are_distinct:
-        raise InvalidInput(f"at least two classes must be declared, each once, got {labels}.")
-    return labels
-
-
-def column_of(y: Any, X: Any) -> npt.NDArray[Any]:
-    """Return the target as one column; refuse one that is missing or of another length than X."""
-    if y is None:
-        raise InvalidInput("this estimator requires y to be passed, but the target y is None.")
-    y = np.asarray(y)
-    y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
-    if y.ndim != 1 or (hasattr(X, "shape") and len(X.shape) == 2 and X.shape[0] != len(y)):
-        raise InvalidInput("y must have one entry for each row of X.")
-    return np.asarray(y)
-
-
-def numbers_of(y: Any, X: Any) -> npt.NDArray[np.float64]:
-    """Return the targets of a regression as floats; an error never quotes a value that is no number."""
-    try:
-        return column_of(y, X).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, InvalidInput):
-            raise
-    # outside of `except`, as in `validate_rows`
-    raise InvalidInput("y must be numbers.")
-
-
-def _require_declared(n: Any) -> None:
-    """Refuse a number of rows that is not declared."""
-    if n is None:
-        raise PrivateFact(
-            "the number of rows is private and never read off the data: declare it, n=..., or buy a noisy "
-            "count."
-        )
-    _require.integer(n=n, at_least=1)
-
-
-def require_bounds(estimator: Any) -> None:
-    """Refuse to fit arrays whose bounds, of the features or of the target, are not declared."""
-    for names, what in (
-        (("lower", "upper"), "the features"),
-        (("target_lower", "target_upper"), "the target"),
-    ):
-        if any(getattr(estimator, name, 0) is None for name in names):
-            raise PrivateFact(
-                f"the bounds of {what} are private and never read off the data: declare them, {names[0]}=0, "
-                f"{names[1]}=100 (any value outside is clipped), or fit through a session, whose schema has "
-                "them and whose PrivatePipeline buys tighter ones."
-            )
-
-
-class _LearnerEstimator(TableEstimator):
+@parameters
+class _LearnerEstimator(ArrayEstimator):
     """Builds the mechanism of all estimators whose mechanism is a `TableLearner`: their base class."""
 
-    _mechanism_type: type[TableLearner]
+    _mechanism_type: ClassVar[type[TableLearner]]
     # Whether the mechanism is pure epsilon-DP and has no use for a delta.
-    _pure = False
+    _pure: ClassVar[bool] = False
+    # The fields that this kind of mechanism has beyond those of all learners, with the names of parameters.
+    _fields: ClassVar[Mapping[str, str]] = {}
 
     def mechanism(
         self,
@@ -523,14 +219,11 @@ class _LearnerEstimator(TableEstimator):
             epsilon=self.epsilon,
             delta=0.0 if self._pure else self._delta_or(delta),
             rows=self.n,
-            **self._mechanism_fields(),
+            **{name: vars(self)[parameter] for name, parameter in self._fields.items()},
         )
 
-    def _mechanism_fields(self) -> dict[str, Any]:
-        """Return the fields that this kind of mechanism has beyond those of all learners."""
-        return {}
 
-
+@parameters
 class GaussianNB(Classifier, _LearnerEstimator):
     """Fits naive Bayes privately: numbers have a normal distribution in each class, categories and booleans
     are counted.
@@ -538,20 +231,7 @@ class GaussianNB(Classifier, _LearnerEstimator):
     Guarantee: the privacy event `event_`. Proof: `NaiveBayes`.
     """
 
-    _mechanism_type = NaiveBayes
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        classes: Any = None,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-    ) -> None:
-        self.epsilon, self.delta, self.classes = epsilon, delta, classes
-        self.n, self.lower, self.upper = n, lower, upper
+    _mechanism_type: ClassVar[type[TableLearner]] = NaiveBayes
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         inputs = self._inputs(X)
@@ -564,6 +244,7 @@ class GaussianNB(Classifier, _LearnerEstimator):
         return self.classes_[log_joint.argmax(axis=1)]  # type: ignore[no-any-return]
 
 
+@parameters
 class DecisionTreeClassifier(Classifier, _LearnerEstimator):
     """Fits a decision tree of fixed `max_depth` privately: splits by the exponential mechanism, noisy leaves;
     pure epsilon-DP.
@@ -575,28 +256,16 @@ class DecisionTreeClassifier(Classifier, _LearnerEstimator):
     Guarantee: the privacy event `event_`. Proof: `PrivateTree`.
     """
 
-    _mechanism_type, _pure = PrivateTree, True
+    _mechanism_type: ClassVar[type[TableLearner]] = PrivateTree
+    _pure: ClassVar[bool] = True
+    _fields: ClassVar[Mapping[str, str]] = {"depth": "max_depth", "criterion": "criterion", "parts": "bins"}
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        max_depth: int = 4,
-        criterion: str = "gini",
-        bins: int = 16,
-        classes: Any = None,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-    ) -> None:
-        self.epsilon, self.delta, self.max_depth, self.criterion = epsilon, delta, max_depth, criterion
-        self.bins, self.classes, self.n, self.lower, self.upper = bins, classes, n, lower, upper
-
-    def _mechanism_fields(self) -> dict[str, Any]:
-        return {"depth": self.max_depth, "criterion": self.criterion, "parts": self.bins}
+    max_depth: int = 4
+    criterion: str = "gini"
+    bins: int = 16
 
 
+@parameters
 class DecisionTreeRegressor(Regressor, _LearnerEstimator):
     """Fits a regression tree of fixed `max_depth` privately: splits by the exponential mechanism, noisy means
     in its leaves; pure epsilon-DP.
@@ -607,29 +276,15 @@ class DecisionTreeRegressor(Regressor, _LearnerEstimator):
     Guarantee: the privacy event `event_`. Proof: `PrivateRegressionTree`.
     """
 
-    _mechanism_type, _pure = PrivateRegressionTree, True
+    _mechanism_type: ClassVar[type[TableLearner]] = PrivateRegressionTree
+    _pure: ClassVar[bool] = True
+    _fields: ClassVar[Mapping[str, str]] = {"depth": "max_depth", "parts": "bins"}
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        max_depth: int = 3,
-        bins: int = 16,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        target_lower: float | None = None,
-        target_upper: float | None = None,
-    ) -> None:
-        self.epsilon, self.delta, self.max_depth, self.bins = epsilon, delta, max_depth, bins
-        self.n, self.lower, self.upper = n, lower, upper
-        self.target_lower, self.target_upper = target_lower, target_upper
-
-    def _mechanism_fields(self) -> dict[str, Any]:
-        return {"depth": self.max_depth, "parts": self.bins}
+    max_depth: int = 3
+    bins: int = 16
 
 
+@parameters
 class _BoostingEstimator(_LearnerEstimator):
     """Passes the options that both boosting estimators have in common to their mechanism.
 
@@ -637,12 +292,17 @@ class _BoostingEstimator(_LearnerEstimator):
     of rows a number is divided into; `bin_share`: the share of the price for choosing these groups.
     """
 
-    _mechanism_type = AdditiveBoosting
-    model_: AdditiveModel
+    rounds: int = 100
+    learning_rate: float = 0.1
+    leaves: int = 3
+    bins: int = 32
+    bin_share: float = 0.1
 
-    def _mechanism_fields(self) -> dict[str, Any]:
-        names = ("rounds", "learning_rate", "leaves", "bins", "bin_share")
-        return {name: getattr(self, name) for name in names}
+    model_: AdditiveModel = field(init=False)
+    _mechanism_type: ClassVar[type[TableLearner]] = AdditiveBoosting
+    _fields: ClassVar[Mapping[str, str]] = {
+        name: name for name in ("rounds", "learning_rate", "leaves", "bins", "bin_share")
+    }
 
     def shape(self, feature: str) -> list[tuple[Any, Any]]:
         """Return the shape function of a feature, as pairs of value and score: a row's score is the sum of
@@ -651,6 +311,7 @@ class _BoostingEstimator(_LearnerEstimator):
         return self.model_.shape(feature)
 
 
+@parameters
 class ExplainableBoostingClassifier(Classifier, _BoostingEstimator):
     """Fits an explainable boosting machine for classes privately (DP-EBM, Nori et al. 2021): an additive
     model with one shape function per feature, which `shape` returns; needs a delta.
@@ -658,26 +319,8 @@ class ExplainableBoostingClassifier(Classifier, _BoostingEstimator):
     Guarantee: the privacy event `event_`. Proof: `AdditiveBoosting`.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        rounds: int = 100,
-        learning_rate: float = 0.1,
-        leaves: int = 3,
-        bins: int = 32,
-        bin_share: float = 0.1,
-        classes: Any = None,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-    ) -> None:
-        self.epsilon, self.delta, self.rounds, self.learning_rate = epsilon, delta, rounds, learning_rate
-        self.leaves, self.bins, self.bin_share, self.classes = leaves, bins, bin_share, classes
-        self.n, self.lower, self.upper = n, lower, upper
 
-
+@parameters
 class ExplainableBoostingRegressor(Regressor, _BoostingEstimator):
     """Fits an explainable boosting machine for a number with declared bounds privately (DP-EBM, Nori et al.
     2021); needs a delta.
@@ -685,28 +328,8 @@ class ExplainableBoostingRegressor(Regressor, _BoostingEstimator):
     Guarantee: the privacy event `event_`. Proof: `AdditiveBoosting`.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        rounds: int = 100,
-        learning_rate: float = 0.1,
-        leaves: int = 3,
-        bins: int = 32,
-        bin_share: float = 0.1,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        target_lower: float | None = None,
-        target_upper: float | None = None,
-    ) -> None:
-        self.epsilon, self.delta, self.rounds, self.learning_rate = epsilon, delta, rounds, learning_rate
-        self.leaves, self.bins, self.bin_share = leaves, bins, bin_share
-        self.n, self.lower, self.upper = n, lower, upper
-        self.target_lower, self.target_upper = target_lower, target_upper
 
-
+@parameters
 class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _LearnerEstimator):  # type: ignore[misc]
     """Fits k-means clusters privately (DPLloyd, Su et al. 2016); with `rounds` None, their number is the
     paper's.
@@ -717,25 +340,14 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _L
     Guarantee: the privacy event `event_`. Proof: `Lloyd`.
     """
 
-    _mechanism_type, unsupervised = Lloyd, True
-    model_: Clusters
+    _mechanism_type: ClassVar[type[TableLearner]] = Lloyd
+    _fields: ClassVar[Mapping[str, str]] = {"clusters": "n_clusters", "rounds": "rounds"}
+    unsupervised: ClassVar[bool] = True
+    model_: Clusters = field(init=False)
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        rounds: int | None = None,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-    ) -> None:
-        self.n_clusters, self.epsilon, self.delta, self.rounds = n_clusters, epsilon, delta, rounds
-        self.n, self.lower, self.upper = n, lower, upper
-
-    def _mechanism_fields(self) -> dict[str, Any]:
-        return {"clusters": self.n_clusters, "rounds": self.rounds}
+    n_clusters: int = field(default=8, kw_only=False)
+    epsilon: float = 1.0
+    rounds: int | None = None
 
     @property
     def _n_features_out(self) -> int:
@@ -764,6 +376,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _L
         return self.model_.distances(inputs)
 
 
+@parameters
 class HuberRegressor(Regressor, Linear):
     """Fits a linear regression privately with the Huber loss of `threshold`, in units of half the width of
     the target's declared bounds. The penalty l1 |w|_1 + regularization |w|² / 2 on the weights w is added to
@@ -780,58 +393,23 @@ class HuberRegressor(Regressor, Linear):
     """
 
     # A row that is scaled down would keep its target, which would bias the regression.
-    _clip = "never"
+    _clip: ClassVar[str] = "never"
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        method: str = "auto",
-        regularization: float | None = None,
-        threshold: float = 0.5,
-        l1: float = 0.0,
-        fit_intercept: bool = True,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        target_lower: float | None = None,
-        target_upper: float | None = None,
-    ) -> None:
-        self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
-        self.threshold, self.l1, self.fit_intercept = threshold, l1, fit_intercept
-        self.n, self.lower, self.upper = n, lower, upper
-        self.target_lower, self.target_upper = target_lower, target_upper
+    threshold: float = 0.5
 
     def _loss(self) -> Loss:
         return Huber(threshold=self.threshold)
 
 
-class Ridge(Regressor):
-    """Fits ridge regression privately from noisy second moments, its sufficient statistics: one release
-    serves every penalty (`path`).
+@parameters
+class _MomentsRegressor(Regressor):
+    """Fits linear regression from noisy second moments, its sufficient statistics: the base of `Ridge` and
+    `LinearRegression`."""
 
-    `penalty` is lambda for coordinates scaled to [-1, 1]; with None, AdaSSP chooses it (Wang 2018).
+    fit_intercept: bool = True
 
-    Guarantee: the privacy event `event_`. Proof: `SecondMoments`; the rest is post-processing.
-    """
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        penalty: float | None = None,
-        fit_intercept: bool = True,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        target_lower: float | None = None,
-        target_upper: float | None = None,
-    ) -> None:
-        self.epsilon, self.delta, self.penalty, self.fit_intercept = epsilon, delta, penalty, fit_intercept
-        self.n, self.lower, self.upper = n, lower, upper
-        self.target_lower, self.target_upper = target_lower, target_upper
+    model_: LinearModel = field(init=False)
+    moments_: Moments = field(init=False)
 
     def mechanism(
         self,
@@ -841,16 +419,15 @@ class Ridge(Regressor):
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        if self.penalty is not None:
-            _require.non_negative(penalty=self.penalty)
+        self._check_parameters()
         names = features_of(public, target, features)
         design = Design(features=names, target=target, intercept=self.fit_intercept, clip="never")
         return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
         super().adopt(release, mechanism)
-        self.moments_: Moments = release.value
-        self.model_: LinearModel = self.moments_.ridge(self.penalty)
+        self.moments_ = release.value
+        self.model_ = self.moments_.ridge(vars(self).get("penalty"))
         return self
 
     def path(self, penalties: Sequence[float]) -> list[LinearModel]:
@@ -859,32 +436,29 @@ class Ridge(Regressor):
         return [self.moments_.ridge(penalty) for penalty in penalties]
 
 
-class LinearRegression(Ridge):
+@parameters
+class Ridge(_MomentsRegressor):
+    """Fits ridge regression privately from noisy second moments, its sufficient statistics: one release
+    serves every penalty (`path`).
+
+    `penalty` is lambda for coordinates scaled to [-1, 1]; with None, AdaSSP chooses it (Wang 2018).
+
+    Guarantee: the privacy event `event_`. Proof: `SecondMoments`; the rest is post-processing.
+    """
+
+    penalty: Annotated[float, NON_NEGATIVE] | None = None
+
+
+class LinearRegression(_MomentsRegressor):
     """Fits linear regression privately by AdaSSP (Wang 2018): ridge regression with the least penalty that
     the noise needs.
 
     Guarantee: the privacy event `event_`. Proof: `SecondMoments`.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        fit_intercept: bool = True,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        target_lower: float | None = None,
-        target_upper: float | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon, delta=delta, fit_intercept=fit_intercept, n=n, lower=lower, upper=upper,
-            target_lower=target_lower, target_upper=target_upper,
-        )  # fmt: skip
 
-
-class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  # type: ignore[misc]
+@parameters
+class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ArrayEstimator):  # type: ignore[misc]
     """Fits principal components of coordinates scaled to [-1, 1] privately: eigenvectors of a noisy
     covariance (Dwork, Talwar, Thakurta & Zhang 2014). Rows of more than typical norm count less, as `Design`
     scales them down.
@@ -892,20 +466,10 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  #
     Guarantee: the privacy event `event_`. Proof: `SecondMoments`; the rest is post-processing.
     """
 
-    unsupervised = True
+    unsupervised: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-    ) -> None:
-        self.n_components, self.epsilon, self.delta = n_components, epsilon, delta
-        self.n, self.lower, self.upper = n, lower, upper
+    n_components: Annotated[int, at_least(1)] = field(default=2, kw_only=False)
+    epsilon: float = 1.0
 
     def mechanism(
         self,
@@ -918,7 +482,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  #
         """Return the mechanism that releases second moments of the features; `target` is left out."""
         names = features_of(public, target, features)
         design = Design(features=names, target=None)
-        _require.integer(n_components=self.n_components, at_least=1)
+        self._check_parameters()
         if self.n_components > (width := len(replace(design, intercept=False).names(public))):
             raise _require.fail(
                 "n_components", self.n_components, f"at most {width}, the number of coordinates"
@@ -927,7 +491,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  #
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
         super().adopt(release, mechanism)
-        self.moments_: Moments = release.value
+        self.moments_ = release.value
         self.components_, self.explained_variance_ = self.moments_.components(self.n_components)
         self.mean_ = self.moments_.mean
         return self

@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Public
 from .._registry import described
+from .._require import EXACT, NON_EMPTY, POSITIVE, Limit, at_least
 from ..accounting import Event, compose
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
@@ -36,7 +37,7 @@ from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source
 from ..mechanisms.quantiles import ApproximateQuantiles
 from ..sampling import Entropy
 from ..tables import Source
-from .erm import LinearERM, check_price
+from .erm import Delta, Epsilon, LinearERM
 from .linear_model import target_classes
 from .rows import Design, Rows
 from .scaler import PrivateScaler
@@ -44,6 +45,10 @@ from .second_moments import SecondMoments
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+# An order of a quantile, rounded to a fraction whose denominator is at most 1000.
+Thousandths = Annotated[
+    Fraction, EXACT, Limit(lambda **named: next(iter(named.values())).limit_denominator(1000))
+]
 # Coordinates are rounded to multiples of 1 / CELLS before they are added, so that sums are exact integers.
 # Chosen by hand, not tuned; the proof of `clusters._nearest` holds up to this value.
 CELLS = 1 << 10
@@ -58,19 +63,16 @@ class TableLearner(Mechanism):
 
     public: Public
     design: Design
-    epsilon: float
-    delta: float = 0.0
-    rows: int | None = None
+    epsilon: Epsilon
+    delta: Delta = 0.0
+    rows: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
-        check_price(self.epsilon, self.delta)
         if self.design.intercept or self.design.clip != "never":
             raise InvalidInput(
                 f"{type(self).__name__} needs rows without an intercept that are not scaled down. Give "
                 'Design(..., intercept=False, clip="never").'
             )
-        if self.rows is not None:
-            _require.integer(rows=self.rows, at_least=1)
         self.design.check(self.public)
         self._check()
 
@@ -219,17 +221,12 @@ class QuantileBounds(Mechanism):
     """
 
     public: Public
-    columns: tuple[str, ...]
-    epsilon: float
-    low: Any = Fraction(1, 100)
-    high: Any = Fraction(99, 100)
+    columns: Annotated[tuple[str, ...], NON_EMPTY]
+    epsilon: Annotated[float, POSITIVE]
+    low: Thousandths = Fraction(1, 100)
+    high: Thousandths = Fraction(99, 100)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", _require.listed(columns=self.columns))
-        _require.non_empty(columns=self.columns)
-        _require.positive(epsilon=self.epsilon)
-        object.__setattr__(self, "low", _require.exact(self.low, "low").limit_denominator(1000))
-        object.__setattr__(self, "high", _require.exact(self.high, "high").limit_denominator(1000))
         if not 0 < self.low < self.high < 1:
             raise InvalidInput(
                 f"0 < low < high < 1 is needed, got {float(self.low):g} and {float(self.high):g} (rounded to "

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -28,18 +28,25 @@ from scipy.special import expit, logsumexp, softmax
 
 from .. import _require
 from .._registry import described
+from .._require import FINITE, POSITIVE, Limit, at_most
 
 Array = npt.NDArray[np.float64]
 # Parameters of losses are between these: squares of gradients and noise must neither overflow nor underflow.
 _SMALLEST, _LARGEST = 1e-9, 1e9
 
 
-def _require_moderate(**parameters: Any) -> None:
-    """Require numbers between `_SMALLEST` and `_LARGEST`."""
-    _require.positive(**parameters)
-    for name, value in parameters.items():
-        if not _SMALLEST <= value <= _LARGEST:
-            raise _require.fail(name, value, f"between {_SMALLEST:g} and {_LARGEST:g}")
+def between(low: float, high: float) -> Limit:
+    """Return the limit of a number that is not below `low`, and not above `high`."""
+
+    def check(**named: Any) -> None:
+        for name, value in named.items():
+            if not low <= value <= high:
+                raise _require.fail(name, value, f"between {low:g} and {high:g}")
+
+    return Limit(check)
+
+
+Moderate = Annotated[float, POSITIVE, between(_SMALLEST, _LARGEST)]
 
 
 @runtime_checkable
@@ -110,10 +117,7 @@ class HuberHinge:
     |f'| <= 1 and f'' <= 1 / (2 width).
     """
 
-    width: float = 0.5
-
-    def __post_init__(self) -> None:
-        _require_moderate(width=self.width)
+    width: Moderate = 0.5
 
     @property
     def lipschitz(self) -> float:
@@ -157,10 +161,7 @@ class Huber:
     predictions inside the declared bounds.
     """
 
-    threshold: float = 1.0
-
-    def __post_init__(self) -> None:
-        _require_moderate(threshold=self.threshold)
+    threshold: Moderate = 1.0
 
     @property
     def lipschitz(self) -> float:
@@ -198,12 +199,9 @@ class Squared:
     are scaled to [-1, 1], and a reach of 1 covers every prediction inside the declared bounds.
     """
 
-    reach: float = 1.0
+    reach: Annotated[float, FINITE, at_most(10**9)] = 1.0
 
     def __post_init__(self) -> None:
-        _require.finite(reach=self.reach)
-        if self.reach > _LARGEST:
-            raise _require.fail("reach", self.reach, f"at most {_LARGEST:g}")
         if not self.reach >= 1:
             raise _require.fail(
                 "reach", self.reach, "at least 1, the largest target: below, the loss is not bounded below"

@@ -1,5 +1,5 @@
-"""Writes and reads model files, and writes model cards. A model file is a fitted model as JSON, and loading
-it runs no code from it. A model card says what a model was learned from, and what that cost.
+"""Writes and reads fitted models of tables as model files (`model_files`), and writes model cards. Loading a
+file runs no code from it. A model card says what a model was learned from, and what that cost.
 
     save(model, "income.json"); model = load("income.json"); print(card(model).markdown())
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from pathlib import Path
@@ -20,10 +21,8 @@ from .. import _registry, accounting
 from .._errors import InvalidInput, Unsupported
 from .._public import REPLACE
 from ..accounting import Event
+from . import model_files
 from .trials import Selected
-
-# Written into every file as its "format"; a file with another one is refused.
-FORMAT = "discreet.tabular/1"
 
 
 @dataclass(frozen=True)
@@ -39,40 +38,37 @@ class LoadedModel:
 
 
 def save(estimator: Any, path: str | Path) -> None:
-    """Write a fitted estimator of this package, as JSON."""
-    text = dumps(estimator)
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    # ValueError: a NUL in the path
-    except (OSError, ValueError) as error:
-        raise InvalidInput(
-            f"the model cannot be written to {path}: {getattr(error, 'strerror', error)}."
-        ) from None
+    """Write a fitted estimator of this package."""
+    model_files.write(path, _predictor_facts(estimator), model_files.TABLE_MODEL)
 
 
 def dumps(estimator: Any) -> str:
-    """Return a fitted estimator as JSON."""
+    """Return the text of the model file of a fitted estimator."""
+    return model_files.text_of(_predictor_facts(estimator), model_files.TABLE_MODEL)
+
+
+def _predictor_facts(estimator: Any) -> dict[str, Any]:
+    """Return the facts in the file of a fitted estimator; refuse one that does not predict."""
     facts = _file_facts(estimator)
     if not hasattr(estimator.model_, "predict"):
         raise InvalidInput(
             f"a model file holds a model that predicts, and {type(estimator).__name__} does not. Nothing was "
             f"written."
         )
-    return json.dumps(facts, indent=1)
+    return facts
 
 
 def _file_facts(estimator: Any) -> dict[str, Any]:
     """Return the contents of the model file of a fitted estimator."""
-    model = getattr(estimator, "model_", None)
+    model = None if isinstance(estimator, type) else vars(estimator).get("model_")
     if model is None:
         raise InvalidInput("a model file holds a fitted estimator of discreet.tabular. Nothing was written.")
     notes = {
         "kind": type(estimator).__name__,
-        "why": getattr(estimator, "why_", None),
+        "why": vars(estimator).get("why_"),
         **_mechanism_facts(estimator.mechanism_),
     }
     return {
-        "format": FORMAT,
         "model": _registry.to_json(model),
         "event": estimator.event_.to_json(),
         "notes": notes,
@@ -81,19 +77,18 @@ def _file_facts(estimator: Any) -> dict[str, Any]:
 
 def load(path: str | Path) -> LoadedModel:
     """Read a model file; raise InvalidInput for any other file."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    # ValueError: bytes that are no UTF-8, or a NUL in the path
-    except (OSError, ValueError):
-        raise InvalidInput(f"the model {path} cannot be read.") from None
-    return loads(text, str(path))
+    return _loaded(model_files.read(path, model_files.TABLE_MODEL), str(path))
 
 
-def loads(text: str, path: str = "this text") -> LoadedModel:
-    """Read the text of a model file; `path` names it in error messages."""
+def loads(text: str) -> LoadedModel:
+    """Read the text of a model file."""
+    return _loaded(model_files.facts_of(text, model_files.TABLE_MODEL), "this text")
+
+
+def _loaded(facts: Mapping[str, Any], path: str) -> LoadedModel:
+    """Return the model that these facts are of; `path` names them in error messages."""
     try:
-        facts = json.loads(text)
-        if facts["format"] != FORMAT or not isinstance(facts["notes"], dict):
+        if not isinstance(facts["notes"], dict):
             raise ValueError
         model, event = _registry.from_json(facts["model"]), _registry.from_json(facts["event"])
         if not isinstance(event, Event):
@@ -101,7 +96,7 @@ def loads(text: str, path: str = "this text") -> LoadedModel:
         _try_out(model)
     # Exception: in a file that was changed, anything may be of another type or length than the model expects.
     except Exception:
-        raise InvalidInput(f"{path} is not a model file of discreet, or was changed.") from None
+        raise model_files.not_a_model(path) from None
     return LoadedModel(model, event, facts["notes"])
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
+from .._require import LISTED
 from ..accounting import Event
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Sensitivity
@@ -41,14 +41,13 @@ class NaiveBayesModel:
 
     design: Design
     public: Public
-    classes: tuple[Any, ...]
+    classes: Annotated[tuple[Any, ...], LISTED]
     priors: tuple[float, ...]
     means: tuple[tuple[float, ...], ...]
     variances: tuple[tuple[float, ...], ...]
     chances: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", _require.listed(classes=self.classes))
         object.__setattr__(self, "priors", tuple(float(p) for p in self.priors))
         for name in ("means", "variances", "chances"):
             rows = tuple(tuple(float(v) for v in row) for row in getattr(self, name))

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import Categories, Public
 from .._registry import described
+from .._require import at_least
 from ..accounting import ApproximateDP, Event, PureDP
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
@@ -525,10 +526,9 @@ class GradientPerturbation(LinearERM):
                |u - w*|² / (2 step) by at most step width s² / 2 each. Rounding to the grid is not included.
     """
 
-    steps: int = 100
+    steps: Annotated[int, at_least(2)] = 100
 
     def _check(self) -> None:
-        _require.integer(steps=self.steps, at_least=2)
         if self.delta == 0:
             raise InvalidInput(
                 "gradient perturbation adds Gaussian noise, which needs a delta above 0. Give delta=1e-6, or "

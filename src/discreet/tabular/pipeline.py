@@ -9,7 +9,8 @@ It is fitted through a session, whose schema declares the bounds that the pipeli
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import field
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,9 @@ from sklearn.utils.validation import check_is_fitted
 from .. import _require, accounting
 from .._errors import InvalidInput
 from .._public import Bounds, Public
+from .._require import POSITIVE
 from ..mechanisms.protocols import Mechanism, Release
-from .estimators import TableEstimator
+from .estimator_base import Estimator, parameters
 from .learner import Piped, QuantileBounds
 from .rows import features_of
 from .scaler import PrivateScaler
@@ -30,7 +32,8 @@ from .scaler import PrivateScaler
 _HALVINGS = 5
 
 
-class PrivatePipeline(TableEstimator):
+@parameters
+class PrivatePipeline(Estimator):
     """Narrows the bounds of numbers privately, and fits an estimator with the new bounds, within one price.
 
     `clip` is a pair of orders of quantiles, which become the bounds of each number; with `scale=True` the
@@ -43,19 +46,12 @@ class PrivatePipeline(TableEstimator):
     Guarantee: the privacy event `event_`. Proof: `Piped`.
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        clip: tuple[float, float] | None = (0.05, 0.95),
-        scale: bool = False,
-        columns: Sequence[str] | None = None,
-        weights: tuple[float, float] = (1.0, 4.0),
-        epsilon: float = 1.0,
-        delta: float | None = None,
-    ) -> None:
-        self.estimator, self.clip, self.scale, self.columns = estimator, clip, scale, columns
-        self.weights, self.epsilon, self.delta = weights, epsilon, delta
+    estimator: Any = field(kw_only=False)
+    clip: tuple[float, float] | None = (0.05, 0.95)
+    scale: bool = False
+    columns: Sequence[str] | None = None
+    weights: tuple[float, float] = (1.0, 4.0)
+    epsilon: Annotated[float, POSITIVE] = 1.0
 
     def mechanism(
         self,
@@ -66,7 +62,7 @@ class PrivatePipeline(TableEstimator):
         delta: float | None = None,
     ) -> Mechanism:
         _require.an_object(self.estimator)
-        _require.positive(epsilon=self.epsilon)
+        self._check_parameters()
         total_delta = self._delta_or(delta)
         step_weight, model_weight = _pair(weights=self.weights)
         _require.positive(**{"weights[0]": step_weight, "weights[1]": model_weight})

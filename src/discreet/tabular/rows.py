@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Public
 from .._registry import described
+from .._require import NON_EMPTY, among
 from ..mechanisms.arrow_columns import one_name_each
 from ..sampling import Entropy
 from ..tables import Memory, Source
@@ -55,16 +56,12 @@ class Design:
     the norms.
     """
 
-    features: tuple[str, ...]
+    features: Annotated[tuple[str, ...], NON_EMPTY]
     target: str | None
     intercept: bool = True
-    clip: str = "typical"
+    clip: Annotated[str, among(CLIPS)] = "typical"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "features", _require.listed(features=self.features))
-        _require.non_empty(features=self.features)
-        _require.flag(intercept=self.intercept)
-        _require.one_of(CLIPS, clip=self.clip)
         if len(set(self.features)) < len(self.features):
             raise InvalidInput(f"a feature is named twice: {list(self.features)}.")
         if self.target in self.features:

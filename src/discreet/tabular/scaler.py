@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from .. import _require, _round, accounting
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Public
 from .._registry import described
-from .._require import Real
+from .._require import FINITE, LISTED, NON_EMPTY, POSITIVE, Real, at_least, at_most
 from ..accounting import Event, compose
 from ..mechanisms import means as moments
 from ..mechanisms.noise import IntegerGaussian
@@ -54,24 +54,19 @@ class Scaling:
     Missing values become 0, as if they were the mean.
     """
 
-    columns: tuple[str, ...]
-    means: tuple[float, ...]
-    deviations: tuple[float, ...]
-    lower: tuple[float, ...]
-    upper: tuple[float, ...]
+    columns: Annotated[tuple[str, ...], LISTED]
+    means: tuple[Annotated[float, FINITE], ...]
+    deviations: tuple[Annotated[float, POSITIVE], ...]
+    lower: tuple[Annotated[float, FINITE], ...]
+    upper: tuple[Annotated[float, FINITE], ...]
 
     def __post_init__(self) -> None:
-        for name in ("columns", "means", "deviations", "lower", "upper"):
-            object.__setattr__(self, name, _require.listed(**{name: getattr(self, name)}))
-            if len(getattr(self, name)) != len(self.columns):
-                raise _require.fail(name, getattr(self, name), "one for each column")
+        facts = {"means": self.means, "deviations": self.deviations, "lower": self.lower, "upper": self.upper}
+        for name, values in facts.items():
+            if len(values) != len(self.columns):
+                raise _require.fail(name, values, "one for each column")
         if len(set(self.columns)) < len(self.columns):
             raise InvalidInput(f"a column is named twice: {list(self.columns)}.")
-        for mean, deviation, low, high in zip(
-            self.means, self.deviations, self.lower, self.upper, strict=True
-        ):
-            _require.finite(mean=mean, lower=low, upper=high)
-            _require.positive(deviation=deviation)
 
     def column(self, name: str, values: Array) -> Array:
         """Return the values of one column, standardized."""
@@ -129,19 +124,13 @@ class PrivateScaler(Mechanism):
     """
 
     public: Public
-    columns: tuple[str, ...]
-    rho: Real
-    cells: int = 1 << 12
+    columns: Annotated[tuple[str, ...], NON_EMPTY]
+    rho: Annotated[Real, POSITIVE]
+    # squares of cells are computed in 64-bit integers (`mechanisms.means`): the limit is far within them
+    cells: Annotated[int, at_least(1), at_most(1 << 28)] = 1 << 12
 
     def __post_init__(self) -> None:
         require_rows(self.public)
-        object.__setattr__(self, "columns", _require.listed(columns=self.columns))
-        _require.non_empty(columns=self.columns)
-        _require.positive(rho=self.rho)
-        _require.integer(cells=self.cells, at_least=1)
-        # Squares of cells are computed in 64-bit integers (`mechanisms.means`): this is far within them.
-        if self.cells > 1 << 28:
-            raise _require.fail("cells", self.cells, "at most 2**28")
         if len(set(map(str, self.columns))) < len(self.columns):
             raise InvalidInput(f"a column is named twice: {list(self.columns)}.")
         for name in self.columns:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import field
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _require, accounting
-from .._errors import InvalidInput, PrivateFact
-from .._public import Bounds, Categories, Public
+from .._errors import InvalidInput
+from .._public import Bounds, Public
+from .._require import FINITE, NON_NEGATIVE, OPEN_PROBABILITY, POSITIVE, among
 from ..accounting import ZCDP, NegativeBinomialTrials, PoissonTrials, RepeatAndSelect
 from ..mechanisms.protocols import Mechanism, Release
-from .estimators import TableEstimator, column_of, numbers_of, require_bounds, sorted_classes
+from .estimator_base import Estimator, Regressor, numbers_of, parameters, require_bounds
 from .trials import RandomTrials, TrialDistribution, cap_of, gamma_of, rho_of
 
 # For each `law` the shape of the negative binomial distribution of the number of trials; None is Poisson.
@@ -58,7 +60,8 @@ def run_rho(trials: TrialDistribution, epsilon: float, delta: float, neighbors: 
     return 1 / float(inverse) * (1 - 1e-9)
 
 
-class PrivateSearch(TableEstimator):
+@parameters
+class PrivateSearch(Estimator):
     """Tunes an estimator over all combinations of the values in `space`, within one epsilon; fitted, it
     predicts with the best model.
 
@@ -76,23 +79,13 @@ class PrivateSearch(TableEstimator):
     Guarantee: the privacy event `event_`. Proof: `RandomTrials`.
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        space: Mapping[str, Sequence[Any]],
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        trials: float = 10.0,
-        law: str = "logarithmic",
-        holdout: float = 0.2,
-        pace: float = 0.0,
-    ) -> None:
-        self.estimator, self.space, self.epsilon, self.delta = estimator, space, epsilon, delta
-        self.trials, self.law, self.holdout, self.pace = trials, law, holdout, pace
-
-    # the declared classes while arrays are fitted, as in `Classifier`
-    _labels: list[Any] | None = None
+    estimator: Any = field(kw_only=False)
+    space: Mapping[str, Sequence[Any]] = field(kw_only=False)
+    epsilon: Annotated[float, POSITIVE] = 1.0
+    trials: Annotated[float, FINITE] = 10.0
+    law: Annotated[str, among(tuple(TRIAL_SHAPES))] = "logarithmic"
+    holdout: Annotated[float, OPEN_PROBABILITY] = 0.2
+    pace: Annotated[float, NON_NEGATIVE] = 0.0
 
     @property
     def _settings(self) -> list[dict[str, Any]]:
@@ -135,11 +128,7 @@ class PrivateSearch(TableEstimator):
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        _require.positive(epsilon=self.epsilon)
-        _require.one_of(tuple(TRIAL_SHAPES), law=self.law)
-        _require.open_probability(holdout=self.holdout)
-        _require.finite(trials=self.trials)
-        _require.non_negative(pace=self.pace)
+        self._check_parameters()
         if not 1 < self.trials <= _MAX_TRIALS:
             raise _require.fail(
                 "trials", self.trials, f"above 1, and at most {_MAX_TRIALS:,}: the mean number of runs"
@@ -186,8 +175,8 @@ class PrivateSearch(TableEstimator):
             )
         rows = max(1, round(public.declared_size("tuning") * (1 - self.holdout)))
         candidates = []
-        for parameters in self._settings:
-            model = clone(self.estimator).set_params(**parameters, epsilon=epsilon, delta=delta, n=rows)
+        for combination in self._settings:
+            model = clone(self.estimator).set_params(**combination, epsilon=epsilon, delta=delta, n=rows)
             model._labels = self._labels
             candidates.append(model.mechanism(public, **task))
         return candidates
@@ -224,23 +213,12 @@ class PrivateSearch(TableEstimator):
         _require.an_object(base)
         require_bounds(base)
         self.n, self.lower, self.upper = base.n, base.lower, base.upper
-        classes = getattr(base, "classes", None)
-        if hasattr(base, "target_lower"):
+        if isinstance(base, Regressor):
             self._fit_arrays(X, numbers_of(y, X), Bounds(base.target_lower, base.target_upper))
-        elif classes is None:
-            raise PrivateFact("which classes occur is private: declare them at the estimator, classes=[...].")
         else:
-            # classes are numbered in sorted order, as in `Classifier.fit`
-            labels = sorted_classes(classes)
-            numbers_by_label = {value: i for i, value in enumerate(labels)}
-            numbers = [numbers_by_label.get(value, 0) for value in column_of(y, X).tolist()]
-            self._labels = labels
-            try:
-                self._fit_arrays(X, numbers, Categories(list(range(len(labels)))))
-            finally:
-                self._labels = None
+            labels = self._fit_classes(X, y, vars(base).get("classes"))
             self.best_estimator_.classes_ = np.array(labels)
-        self.best_estimator_._use_arrays(getattr(self, "feature_names_in_", None))
+        self.best_estimator_._use_arrays(vars(self).get("feature_names_in_"))
         return self
 
     def carried_over(self, X: Any, y: Any, *, folds: int = 5) -> Any:
@@ -259,11 +237,11 @@ class PrivateSearch(TableEstimator):
         fold_of_row = np.random.default_rng(0).permutation(len(X)) % folds
         price = {"epsilon": self.epsilon, **({} if self.delta is None else {"delta": self.delta})}
         scores = []
-        for parameters in self._settings:
+        for combination in self._settings:
             total = 0.0
             for fold in range(folds):
                 is_held_out = fold_of_row == fold
-                model = clone(self.estimator).set_params(**parameters, **price, n=int((~is_held_out).sum()))
+                model = clone(self.estimator).set_params(**combination, **price, n=int((~is_held_out).sum()))
                 total += float(
                     model.fit(X[~is_held_out], y[~is_held_out]).score(X[is_held_out], y[is_held_out])
                 )

@@ -25,7 +25,7 @@ from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
-from .erm import check_price
+from .erm import Delta, Epsilon
 from .linear_model import LinearModel, columns_only, target_classes
 from .rows import Design
 
@@ -140,11 +140,10 @@ class SecondMoments(Mechanism):
 
     public: Public
     design: Design
-    epsilon: float
-    delta: float = 0.0
+    epsilon: Epsilon
+    delta: Delta = 0.0
 
     def __post_init__(self) -> None:
-        check_price(self.epsilon, self.delta)
         self.design.check(self.public)
         if self.design.target is not None:
             target_classes(self.public, self.design.target, classifies=False)

@@ -16,7 +16,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Public
 from .._registry import described
+from .._require import LISTED, among, at_least, at_most
 from ..accounting import Event, ExponentialMechanism, PureDP, compose
 from ..mechanisms.noise import IntegerLaplace
 from ..sampling import Entropy
@@ -92,16 +93,14 @@ class TreeModel:
 
     design: Design
     public: Public
-    classes: tuple[Any, ...]
-    parts: int
+    classes: Annotated[tuple[Any, ...], LISTED]
+    parts: Annotated[int, at_least(2)]
     splits: tuple[tuple[int, int], ...]
     leaves: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", _require.listed(classes=self.classes))
         object.__setattr__(self, "splits", tuple((int(f), int(b)) for f, b in self.splits))
         object.__setattr__(self, "leaves", tuple(tuple(float(v) for v in row) for row in self.leaves))
-        _require.integer(parts=self.parts, at_least=2)
         count = len(self.splits) + 1
         is_full = count & (count - 1) == 0 and len(self.leaves) == count
         if not is_full or any(len(row) != len(self.classes) for row in self.leaves):
@@ -179,16 +178,12 @@ class GreedyTree(TableLearner):
                half of a level's epsilon.
     """
 
-    depth: int = 4
-    parts: int = 16
+    depth: Annotated[int, at_least(1), at_most(12)] = 4
+    parts: Annotated[int, at_least(2), at_most(1024)] = 16
 
     def _check(self) -> None:
         if self.design.target is None:
             raise _require.fail("target", None, "the name of a column")
-        _require.integer(depth=self.depth, at_least=1)
-        _require.integer(parts=self.parts, at_least=2)
-        if self.depth > 12 or self.parts > 1024:
-            raise InvalidInput(f"depth = {self.depth}, parts = {self.parts}: at most 12 and 1024.")
         self.noise  # noqa: B018 - price it now
 
     @property
@@ -290,11 +285,10 @@ class PrivateTree(GreedyTree, Classifying):
     Accuracy:  the noise moves all counts of leaves by at most `error` with the stated probability.
     """
 
-    criterion: str = "gini"
+    criterion: Annotated[str, among(CRITERIA)] = "gini"
 
     def _check(self) -> None:
         Classifying._check(self)
-        _require.one_of(CRITERIA, criterion=self.criterion)
         super()._check()
 
     @property
@@ -360,14 +354,13 @@ class RegressionTreeModel:
 
     design: Design
     public: Public
-    parts: int
+    parts: Annotated[int, at_least(2)]
     splits: tuple[tuple[int, int], ...]
     leaves: tuple[float, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", tuple((int(f), int(b)) for f, b in self.splits))
         object.__setattr__(self, "leaves", tuple(float(value) for value in self.leaves))
-        _require.integer(parts=self.parts, at_least=2)
         count = len(self.splits) + 1
         if count & (count - 1) or len(self.leaves) != count:
             raise InvalidInput("a tree has 2^depth - 1 splits and a leaf for each path.")

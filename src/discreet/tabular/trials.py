@@ -11,7 +11,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from .. import _require, accounting, sampling
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
+from .._require import EXACT, NON_EMPTY, OPEN_PROBABILITY, POSITIVE, PROBABILITY
 from ..accounting import ZCDP, Event, NegativeBinomialTrials, PoissonTrials, PureDP, RepeatAndSelect
 from ..accounting.pure import epsilon_of
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
@@ -158,17 +159,12 @@ class RepeatedTrials(Mechanism):
     """
 
     public: Public
-    candidates: tuple[Any, ...]
+    candidates: Annotated[tuple[Any, ...], NON_EMPTY]
     trials: TrialDistribution
-    holdout: Fraction = Fraction(1, 5)
-    delta: float = 0.0
+    holdout: Annotated[Fraction, EXACT, OPEN_PROBABILITY] = Fraction(1, 5)
+    delta: Annotated[float, PROBABILITY] = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "candidates", _require.listed(candidates=self.candidates))
-        object.__setattr__(self, "holdout", _require.exact(self.holdout, "holdout"))
-        _require.non_empty(candidates=self.candidates)
-        _require.open_probability(holdout=self.holdout)
-        _require.probability(delta=self.delta)
         if not isinstance(self.trials, TrialDistribution):
             raise _require.fail(
                 "trials", self.trials, "accounting.logarithmic(...), geometric(...) or PoissonTrials(...)"
@@ -277,13 +273,12 @@ class RandomTrials(RepeatedTrials):
                (Poisson), the released model was trained on no rows.
     """
 
-    score_epsilon: float | None = None
-    score_rho: float | None = None
+    score_epsilon: Annotated[float, POSITIVE] | None = None
+    score_rho: Annotated[float, POSITIVE] | None = None
 
     def _check(self) -> None:
         if (self.score_epsilon is None) == (self.score_rho is None):
             raise InvalidInput("give score_epsilon, or score_rho with a delta.")
-        _require.positive(score=self.score_epsilon if self.score_rho is None else self.score_rho)
         if self.score_rho is None and isinstance(self.trials, PoissonTrials):
             raise InvalidInput("Poisson trials have no pure price: give score_rho, and a delta.")
         for candidate in self.candidates:

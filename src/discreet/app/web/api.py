@@ -145,7 +145,7 @@ async def answer(
 
 @router.post("/datasets/{name}/models")
 async def fit(request: Request, name: DatasetName, body: bodies.FitBody, person: Asker) -> dict[str, Any]:
-    """Fit a model, for its price; it comes back as JSON or safetensors."""
+    """Fit a model, for its price; it comes back as JSON."""
     return await desk_of(request).ask("fit", person, granted(request, name, person), **options_of(body))
 
 

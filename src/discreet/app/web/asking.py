@@ -181,7 +181,7 @@ def answer(desk: Desk, request: Request) -> Result:
 
 
 def fit(desk: Desk, request: Request) -> Result:
-    """Fit a described estimator; the model comes back as JSON or safetensors."""
+    """Fit a described estimator; the model comes back as JSON."""
     session, options = session_of(desk, request)
     estimator = estimator_of(options["estimator"])
     fitted = session.fit(

@@ -1,5 +1,5 @@
 """Writes and reads estimators as JSON descriptions (from a closed list of names), and writes fitted models
-as JSON or safetensors.
+as JSON.
 
 A parameter that is a Python object (a torch module, an optimizer, a callback) is never sent to a server: it
 would run there. The steward can use it in a local session.
@@ -7,7 +7,6 @@ would run there. The steward can use it in a local session.
 
 from __future__ import annotations
 
-import base64
 import inspect
 import json
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import DEEPEST
-from ...tables.files import FILES_PREFIX, PrivateFolder
 
 # Estimators whose parameters, apart from those in `PYTHON`, are numbers, texts, lists and other estimators.
 NAMES = (
@@ -127,15 +125,10 @@ def _value_of(key: str, value: Any, depth: int, level: int = 0) -> Any:
 
 
 def model_json(fitted: Any) -> dict[str, Any]:
-    """Return a fitted model: a network as safetensors in base64, any other as its JSON; never as a pickle."""
-    if hasattr(fitted, "module_"):
-        from ...learning import model_files
-
-        with PrivateFolder(FILES_PREFIX) as folder:
-            path = folder / "model.safetensors"
-            model_files.save(fitted, path)
-            raw = path.read_bytes()
-        return {"safetensors": base64.b64encode(raw).decode(), "event": fitted.event_.to_json()}
-    from ...tabular.model_cards import dumps
+    """Return a fitted model as the JSON of its file; never as a pickle."""
+    if "module_" in vars(fitted):
+        from ...learning.model_files import dumps
+    else:
+        from ...tabular.model_cards import dumps
 
     return {"model": json.loads(dumps(fitted))}

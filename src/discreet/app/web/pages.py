@@ -13,7 +13,6 @@ Renders the pages that log a person in and out, and show their own account.
 from __future__ import annotations
 
 import asyncio
-import base64
 import csv
 import io
 import json
@@ -387,17 +386,13 @@ async def cancel(request: Request, name: str, job: str, person: Asker) -> HTMLRe
 
 @router.get("/data/{name}/jobs/{job}/model")
 async def model_file(request: Request, name: str, job: str, person: Asker) -> Response:
-    """Download the model of a finished job: safetensors for a neural network, else JSON."""
+    """Download the model of a finished job, a JSON file."""
     own_job = api.own_job(request, job, person)
     if own_job["state"] != "done" or own_job["verb"] != "fit":
         raise HTTPError("NotFound", "this job has no model.")
-    result = own_job["result"]
-    is_network = "safetensors" in result
-    body = base64.b64decode(result["safetensors"]) if is_network else json.dumps(result["model"], indent=1)
-    ending = "safetensors" if is_network else "json"
-    headers = {"Content-Disposition": f'attachment; filename="model-{job[:8]}.{ending}"'}
-    media_type = "application/octet-stream" if is_network else "application/json"
-    return Response(body, media_type=media_type, headers=headers)
+    body = json.dumps(own_job["result"]["model"], indent=1)
+    headers = {"Content-Disposition": f'attachment; filename="model-{job[:8]}.json"'}
+    return Response(body, media_type="application/json", headers=headers)
 
 
 # synthetic copies
