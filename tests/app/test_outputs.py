@@ -225,7 +225,7 @@ def test_brackets_in_a_path_are_no_markup(folder, monkeypatch):
 def test_an_answer_is_printed_where_the_terminal_lacks_a_character(monkeypatch):
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
-    monkeypatch.setattr(cli, "_run", lambda: sys.stdout.write("1 ± 2"))
+    monkeypatch.setattr(cli, "_run", lambda invocation: sys.stdout.write("1 ± 2"))
     cli.main()
     sys.stdout.flush()
     assert written.getvalue() == b"1 \\xb1 2"

@@ -36,7 +36,6 @@ from ..session.options import (
     WatchTerms,
     WorkloadQuestionTerms,
     chosen,
-    defaults,
     takes,
 )
 from ..session.questions import workload_terms
@@ -175,8 +174,7 @@ _WRITTEN: Mapping[str, Callable[[Any], Any]] = {
 def body_of(terms: Any, kind: type | None = None) -> dict[str, Any]:
     """Return the options of a list as a request has them, without those that are None or empty; of a longer
     list, those of the list `kind`."""
-    options = {name: value for name, value in chosen(terms).items() if name in defaults(kind or type(terms))}
-    body = {name: _WRITTEN.get(name, to_description)(value) for name, value in options.items()}
+    body = {name: _WRITTEN.get(name, to_description)(value) for name, value in chosen(terms, kind).items()}
     return {name: value for name, value in body.items() if value not in ({}, [])}
 
 

@@ -31,7 +31,10 @@ from .._require import OPEN_PROBABILITY, POSITIVE, Limit, Real, a_float, at_leas
 from ..curator import segments
 
 P = ParamSpec("P")
-Self, Lead, Options, Result = TypeVar("Self"), TypeVar("Lead"), TypeVar("Options"), TypeVar("Result")
+Self = TypeVar("Self")
+Lead = TypeVar("Lead")
+Options = TypeVar("Options")
+Result = TypeVar("Result")
 
 
 class Served:
@@ -360,9 +363,9 @@ def defaults(terms: type) -> dict[str, Any]:
     return {option.name: option.default for option in fields(terms)}
 
 
-def chosen(terms: Any) -> dict[str, Any]:
-    """Return the options that are not None, by name."""
-    values = {option.name: getattr(terms, option.name) for option in fields(terms)}
+def chosen(terms: Any, kind: type | None = None) -> dict[str, Any]:
+    """Return the options that are not None, by name; of a longer list, those of the list `kind`."""
+    values = {option.name: getattr(terms, option.name) for option in fields(kind or terms)}
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Collection, Mapping
+from fractions import Fraction
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
@@ -64,14 +65,15 @@ class PaidBody(Body):
 def served(kind: Any) -> Any:
     """Return the type of an option as a request has it: amounts may be fractions, and a type that says what a
     server takes of it (`options.Served`) has these limits."""
-    if kind in (Real, Real | None):
-        return Number if kind == Real else Number | None
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         limits = [Field(**part.field) for part in parts[1:] if isinstance(part, Served)]
         return Annotated[parts[0], *limits] if limits else parts[0]
     if origin in (Union, UnionType):
-        return functools.reduce(operator.or_, map(served, parts))
+        # an exact amount is a union of kinds of numbers
+        amount: list[Any] = [Number] if Fraction in parts else []
+        others = [part for part in parts if not (amount and part in get_args(Real))]
+        return functools.reduce(operator.or_, amount + [served(part) for part in others])
     return kind
 
 
@@ -85,7 +87,7 @@ def has_options(terms: type, *, without: Collection[str] = (), optional: bool = 
             for option in dataclasses.fields(terms)
             if option.name not in {*without, *body.model_fields}
         ]
-        added = {
+        added: dict[str, Any] = {
             option.name: (served(option.type | None), None)
             if optional
             else (served(option.type), ... if option.default is dataclasses.MISSING else option.default)
