@@ -61,15 +61,15 @@ def functions() -> dict[str, Any]:
 
 @pytest.mark.parametrize("verb", LISTS)
 def test_a_verb_shows_each_option_with_its_type_its_default_and_its_help(verb: str) -> None:
-    fields = {field.name: field for field in dataclasses.fields(LISTS[verb])}
+    listed = options.options_of(LISTS[verb])
     seen = inspect.signature(getattr(Session, verb)).parameters
     assert not {"terms", "named", "values"} & seen.keys()
-    assert fields.keys() <= seen.keys()
-    for name, field in fields.items():
-        missing = field.default is dataclasses.MISSING
-        assert seen[name].default == (inspect.Parameter.empty if missing else field.default)
-        assert seen[name].annotation == options.plain(field.type)
-        assert f"{name}: {field.metadata['help']}" in (getattr(Session, verb).__doc__ or "")
+    assert listed.keys() <= seen.keys()
+    for name, option in listed.items():
+        missing = option.default is dataclasses.MISSING
+        assert seen[name].default == (inspect.Parameter.empty if missing else option.default)
+        assert seen[name].annotation == options.plain(option.kind)
+        assert f"{name}: {option.help}" in (getattr(Session, verb).__doc__ or "")
     if hasattr(RemoteSession, verb) and verb not in ("teach", "online"):
         remote = inspect.signature(getattr(RemoteSession, verb)).parameters
         assert {name: remote[name] for name in seen} == dict(seen)
@@ -105,21 +105,15 @@ def test_an_option_of_the_shell_is_that_of_its_list(words: str) -> None:
         kind, only = list_of(hint)
         if kind is None:
             continue
-        types = get_type_hints(kind, include_extras=True)
-        for field in dataclasses.fields(kind):
-            if only is not None and field.name not in only.names.split():
-                continue
-            option, required = shown[field.name], only is not None and field.name in only.required.split()
-            default = field.default
-            if field.default_factory is not dataclasses.MISSING:
-                default = field.default_factory()
-            if required or default is dataclasses.MISSING:
+        for name in options.options_of(kind) if only is None else only.names.split():
+            option, field = shown[name], options.options_of(kind)[name]
+            if (only is not None and name in only.required.split()) or field.default is dataclasses.MISSING:
                 assert option.required
             else:
-                assert option.default == default
-            assert option.help == re.sub(r"`(\w+)`", lambda m: flag(m[1]), field.metadata["help"])
-            assert set(field.metadata.get("names") or [flag(field.name)]) <= set(option.opts)
-            assert (shell_type(types[field.name]) is bool) == bool(option.is_flag)
+                assert option.default == field.default
+            assert option.help == re.sub(r"`(\w+)`", lambda m: flag(m[1]), field.help)
+            assert set(getattr(field.help, "names", [flag(name)])) <= set(option.opts)
+            assert (shell_type(field.kind) is bool) == bool(option.is_flag)
             listed += 1
     # `query` has all of its options but the eight of its own from lists
     assert listed >= {"query": 14, "stream start": 15, "train": 20, "synth": 14}.get(words, 0)

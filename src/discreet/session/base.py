@@ -13,7 +13,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from .. import _require
@@ -31,7 +31,7 @@ from ..query.groupings import several_counts, together
 from ..query.preview import Preview
 from ..query.statistic import where
 from ..tables import Memory, dummy
-from .options import Terms, defaults
+from .options import Terms, defaults, values
 
 if TYPE_CHECKING:
     from ..query import WorkloadQuery
@@ -58,7 +58,7 @@ def priced(terms: Terms, text: str, public: Public, delta: Callable[[Any], float
         if workload is not None:
             return workload
     pairs = terms.weights.items() if isinstance(terms.weights, Mapping) else terms.weights
-    options = {option.name: getattr(terms, option.name) for option in fields(Terms)}
+    options = values(terms, Terms)
     return ask(text, public, **{**options, "delta": query_delta, "weights": _require.listed(weights=pairs)})
 
 
@@ -80,7 +80,7 @@ def _as_workload(terms: Terms, text: str, public: Public, delta: float) -> Workl
     """Return a statement with several counts as a workload if that is better than separate counts, or the
     only way to answer it; else None. See `query.groupings.together`, which decides."""
     # Those that differ from their default; `together` decides what each means for a workload.
-    present = {name: getattr(terms, name) for name in ("noise", "groups", "other", "weights", "rows")}
+    present = {name: values(terms)[name] for name in ("noise", "groups", "other", "weights", "rows")}
     options = {
         name: value for name, value in present.items() if value != defaults(Terms)[name] and value != {}
     }

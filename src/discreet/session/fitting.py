@@ -38,7 +38,7 @@ from ..curator import InteractiveHandle, segments
 from ..mechanisms import votes
 from ..mechanisms.protocols import ExampleSource, Release, SecretlyStepped, Stepped
 from .base import BudgetPreview, SessionBase
-from .options import CopyTerms, TeachTerms, defaults, takes
+from .options import CopyTerms, TeachTerms, defaults, takes, values
 
 if TYPE_CHECKING:
     from ..learning.pate import PrivateTeachers
@@ -302,7 +302,7 @@ def _aggregator(classes: int, delta: float, terms: TeachTerms) -> tuple[Any, vot
     aggregator, epsilon, cost_epsilon = terms.aggregator, terms.epsilon, terms.sanitize
     if isinstance(aggregator, str):
         vote_epsilon = None if epsilon is None else float(epsilon) - float(cost_epsilon or 0)
-        specific = {name: getattr(terms, name) for name in _OPTIONS}
+        specific = {name: values(terms)[name] for name in _OPTIONS}
         aggregator = build_aggregator(
             aggregator, vote_epsilon, delta, terms.queries, terms.teachers, **specific
         )
@@ -335,7 +335,7 @@ def _check_terms(terms: TeachTerms) -> None:
     """Refuse options that this aggregator would ignore."""
     aggregator = terms.aggregator
     for name, aggregators in _OPTIONS.items():
-        value = getattr(terms, name)
+        value = values(terms)[name]
         if value is not None and (not isinstance(aggregator, str) or aggregator not in aggregators):
             raise InvalidInput(
                 f"{name}={value!r} is for the aggregators {', '.join(aggregators)}, and "

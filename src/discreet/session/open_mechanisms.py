@@ -14,7 +14,7 @@ from ..curator import InteractiveHandle
 from ..mechanisms import RedrawnSparseVector, SparseVector
 from ..mechanisms.protocols import Interactive
 from .base import Fed, SessionBase, Watch
-from .options import OnlineTerms, StreamTerms, WatchTerms, defaults, takes
+from .options import OnlineTerms, StreamTerms, WatchTerms, takes, values
 
 if TYPE_CHECKING:
     from .streams import OnlineStream, Stream
@@ -34,20 +34,12 @@ class OpenMechanisms(SessionBase):
         With a `delta` above zero it is `mechanisms.RedrawnSparseVector`, else `mechanisms.SparseVector`.
         """
         monotone = self.public.neighbors is ADD_REMOVE if terms.monotone is None else terms.monotone
-        options: dict[str, Any] = {
-            "public": self.public,
-            "threshold": threshold,
-            **{
-                name: getattr(terms, name) for name in defaults(WatchTerms) if name not in ("number", "delta")
-            },
-            "monotone": monotone,
-        }
-        vector = (
-            SparseVector(**options) if terms.delta == 0 else RedrawnSparseVector(**options, delta=terms.delta)
-        )
-        if terms.number is None:
+        options = {**values(terms), "monotone": monotone, "public": self.public, "threshold": threshold}
+        number, delta = options.pop("number"), options.pop("delta")
+        vector = SparseVector(**options) if delta == 0 else RedrawnSparseVector(**options, delta=delta)
+        if number is None:
             return Watch(self.start(vector))
-        return Watch(self.curator.resume(vector, terms.number, analyst=self.analyst))
+        return Watch(self.curator.resume(vector, number, analyst=self.analyst))
 
     @_require.paying
     @takes(StreamTerms)

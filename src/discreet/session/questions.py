@@ -33,6 +33,7 @@ from .options import (
     WorkloadTerms,
     defaults,
     takes,
+    values,
 )
 
 if TYPE_CHECKING:
@@ -178,13 +179,13 @@ class Questions(SessionBase):
 
 def workload_terms(terms: Terms) -> WorkloadTerms:
     """Return the options of a preview as those of a workload; refuse those that a workload does not have."""
-    for name, default in defaults(Terms).items():
-        if name not in (*defaults(WorkloadTerms), "confidence") and getattr(terms, name) != default:
-            raise InvalidInput(
-                "a list of questions is previewed as a workload, which has the options epsilon, delta, rho "
-                "and rows. Leave the others out."
-            )
-    return WorkloadTerms(**{name: getattr(terms, name) for name in defaults(WorkloadTerms)})
+    others = defaults(Terms).keys() - {*defaults(WorkloadTerms), "confidence"}
+    if any(values(terms)[name] != defaults(Terms)[name] for name in others):
+        raise InvalidInput(
+            "a list of questions is previewed as a workload, which has the options epsilon, delta, rho and "
+            "rows. Leave the others out."
+        )
+    return WorkloadTerms(**values(terms, WorkloadTerms))
 
 
 def explain_ledger(session: Questions, audience: str, delta: float | None) -> Explanation:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,10 +24,11 @@ from ..._errors import InvalidInput, Unsupported
 from ..._round import UpperAmount
 from ..._text import visible
 from ...accounting.pricing import Comparison
+from ...session.options import values
 from . import forms
 from .forms import EventOptions
 from .options import FORCE, JSON
-from .parser import flag, named
+from .parser import Named, flag
 
 KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(forms.KINDS)}.", show_default=False)]
 
@@ -36,38 +37,25 @@ KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(forms.KIND
 class EventWords:
     """The options that describe an event, as they are written."""
 
-    noise_multiplier: str | None = field(
-        default=None,
-        metadata=named("Noise deviation (Gaussian) or scale (Laplace), divided by the sensitivity."),
-    )
-    scale: str | None = field(default=None, metadata=named("Scale of discrete Laplace noise."))
-    variance: str | None = field(default=None, metadata=named("Variance of discrete Gaussian noise."))
-    sensitivity: int = field(
-        default=1,
-        metadata=named("How far one unit moves the integer that discrete noise is added to."),
-    )
-    each: str | None = field(
-        default=None,
-        metadata=named("Epsilon of one release (pure, randomized-response, exponential)."),
-    )
-    categories: int = field(default=2, metadata=named("Number of possible answers of randomized response."))
-    times: int | None = field(
-        default=None,
-        metadata=named("How often it is released; for dpsgd the number of steps."),
-    )
-    rate: str | None = field(
-        default=None,
-        metadata=named("Every unit is in a sample with this probability (Poisson sampling)."),
-    )
-    n: int | None = field(default=None, metadata=named("dpsgd: number of units, as declared."))
-    batch: int | None = field(default=None, metadata=named("dpsgd: expected batch size."))
-    epochs: str | None = field(default=None, metadata=named("dpsgd: passes over the data."))
-    neighbors: str = field(default="add_remove", metadata=named("add_remove, replace or zero_out."))
+    noise_multiplier: Annotated[
+        str | None, "Noise deviation (Gaussian) or scale (Laplace), divided by the sensitivity."
+    ] = None
+    scale: Annotated[str | None, "Scale of discrete Laplace noise."] = None
+    variance: Annotated[str | None, "Variance of discrete Gaussian noise."] = None
+    sensitivity: Annotated[int, "How far one unit moves the integer that discrete noise is added to."] = 1
+    each: Annotated[str | None, "Epsilon of one release (pure, randomized-response, exponential)."] = None
+    categories: Annotated[int, "Number of possible answers of randomized response."] = 2
+    times: Annotated[int | None, "How often it is released; for dpsgd the number of steps."] = None
+    rate: Annotated[str | None, "Every unit is in a sample with this probability (Poisson sampling)."] = None
+    n: Annotated[int | None, "dpsgd: number of units, as declared."] = None
+    batch: Annotated[int | None, "dpsgd: expected batch size."] = None
+    epochs: Annotated[str | None, "dpsgd: passes over the data."] = None
+    neighbors: Annotated[str, "add_remove, replace or zero_out."] = "add_remove"
 
     @property
     def exact(self) -> EventOptions:
         """Return them with numbers instead of words; decimals are read exactly."""
-        words = {option.name: getattr(self, option.name) for option in fields(self)}
+        words = values(self)
         numbers = ("noise_multiplier", "scale", "variance", "each", "rate", "epochs")
         return EventOptions(**words | {name: forms.exact(words[name], flag(name)) for name in numbers})
 
@@ -76,14 +64,11 @@ class EventWords:
 class Target:
     """What `discreet calibrate` is to reach."""
 
-    epsilon: float | None = field(default=None, metadata=named("Target: epsilon at `delta`.", "--epsilon"))
-    delta: float | None = field(default=None, metadata=named("Target: delta at `epsilon`."))
-    advantage: float | None = field(default=None, metadata=named("Target: an attacker's largest TPR - FPR."))
-    tpr: float | None = field(
-        default=None,
-        metadata=named("Target: an attacker's largest true-positive rate at `fpr`."),
-    )
-    fpr: float | None = field(default=None, metadata=named("Target: the false-positive rate of `tpr`."))
+    epsilon: Annotated[float | None, Named("Target: epsilon at `delta`.", "--epsilon")] = None
+    delta: Annotated[float | None, "Target: delta at `epsilon`."] = None
+    advantage: Annotated[float | None, "Target: an attacker's largest TPR - FPR."] = None
+    tpr: Annotated[float | None, "Target: an attacker's largest true-positive rate at `fpr`."] = None
+    fpr: Annotated[float | None, "Target: the false-positive rate of `tpr`."] = None
 
 
 ACCOUNTANT = typer.Option(

@@ -30,7 +30,7 @@ from ...explaining import Explanation
 from ...explaining import explain as explain_anything
 from ...explaining.subjects import explain_event
 from ...explaining.words import AUDIENCES
-from ...session.options import Terms
+from ...session.options import Terms, values
 from .. import requests
 from . import forms
 from .ledger import _ledger_of
@@ -70,7 +70,7 @@ def explain(
     if audience is not None and audience not in AUDIENCES:
         raise InvalidInput(f"--for must be one of {', '.join(AUDIENCES)}, got {audience!r}.")
     if sql is not None:
-        options = {name: getattr(terms, name) for name in ("within", "rows", "groups", "delta", "epsilon")}
+        options = {name: values(terms)[name] for name in ("within", "rows", "groups", "delta", "epsilon")}
         explanation = opening.session(subject).explain(
             sql, audience=audience, confidence=terms.confidence, **requests.without_none(**options)
         )

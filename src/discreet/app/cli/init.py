@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -29,7 +29,7 @@ from .. import requests
 from ..requests import beside
 from . import forms
 from .options import DATA, ENGINE, JSON, LARGE_DELTA, LARGE_EPSILON, Files
-from .parser import named
+from .parser import Named
 from .query import print_note
 
 
@@ -37,27 +37,21 @@ from .query import print_note
 class NewBudget:
     """The budget of a new ledger, and the analysts, as the shell writes them."""
 
-    epsilon: float | None = field(
-        default=None,
-        metadata=named("With a budget, the ledger is made too (the schema must be complete).", "--epsilon"),
-    )
-    rho: float | None = field(
-        default=None,
-        metadata=named("The budget as zero-concentrated privacy, instead of epsilon."),
-    )
-    delta: float = field(default=0.0, metadata=named("The delta of the budget."))
-    per: str | None = field(
-        default=None,
-        metadata=named("A budget for each period: COLUMN:EVERY (day to year), or a COLUMN of labels."),
-    )
-    total: str | None = field(
-        default=None,
-        metadata=named("With --per: epsilon of all periods together for one person, or unlimited."),
-    )
-    analyst: list[str] = field(
-        default_factory=list,
-        metadata=named("NAME, or NAME=EPSILON or NAME=EPSILON,DELTA for a budget of their own."),
-    )
+    epsilon: Annotated[
+        float | None,
+        Named("With a budget, the ledger is made too (the schema must be complete).", "--epsilon"),
+    ] = None
+    rho: Annotated[float | None, "The budget as zero-concentrated privacy, instead of epsilon."] = None
+    delta: Annotated[float, "The delta of the budget."] = 0.0
+    per: Annotated[
+        str | None, "A budget for each period: COLUMN:EVERY (day to year), or a COLUMN of labels."
+    ] = None
+    total: Annotated[
+        str | None, "With --per: epsilon of all periods together for one person, or unlimited."
+    ] = None
+    analyst: Annotated[
+        list[str], "NAME, or NAME=EPSILON or NAME=EPSILON,DELTA for a budget of their own."
+    ] = field(default_factory=list)
 
     @property
     def budget(self) -> Budget:
@@ -70,27 +64,20 @@ class NewBudget:
 class Draft:
     """How a schema file is drafted."""
 
-    related: list[str] = field(
-        default_factory=list,
-        metadata=named(
-            "Another table that queries may join, drafted into the same schema file. Can be repeated."
-        ),
+    related: Annotated[
+        list[str], "Another table that queries may join, drafted into the same schema file. Can be repeated."
+    ] = field(default_factory=list)
+    delimiter: Annotated[str | None, "The character between the fields of a CSV file, for the draft: ';'"] = (
+        None
     )
-    delimiter: str | None = field(
-        default=None,
-        metadata=named("The character between the fields of a CSV file, for the draft: ';'"),
-    )
-    look: bool = field(
-        default=False,
-        metadata=named(
-            "Draft types and formats of a CSV file from its values. Not private: it is marked, and noted "
-            "in the ledger."
-        ),
-    )
-    interactive: bool = field(
-        default=False,
-        metadata=named("Ask the draft's questions here, one by one.", "--interactive", "-i"),
-    )
+    look: Annotated[
+        bool,
+        "Draft types and formats of a CSV file from its values. Not private: it is marked, and noted in "
+        "the ledger.",
+    ] = False
+    interactive: Annotated[
+        bool, Named("Ask the draft's questions here, one by one.", "--interactive", "-i")
+    ] = False
 
 
 def init(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import typer
 
 from ... import session as sessions
 from ...curator import STEWARD
+from ...session.options import values
 from .. import requests
-from .parser import named
+from .parser import Named
 
 DATA = typer.Argument(
     ...,
@@ -40,35 +41,24 @@ JSON = typer.Option(False, "--json", help="Machine-readable output.")
 class Files:
     """The files beside a table, with which its session is opened."""
 
-    schema: Path | None = field(
-        default=None, metadata=named("The schema file. By default DATA with .schema.toml added.")
-    )
-    ledger: Path | None = field(
-        default=None, metadata=named("The ledger. By default DATA with .ledger added.")
-    )
+    schema: Annotated[Path | None, "The schema file. By default DATA with .schema.toml added."] = None
+    ledger: Annotated[Path | None, "The ledger. By default DATA with .ledger added."] = None
 
     def session(self, data: str) -> sessions.Session:
         """Open the session of `data`."""
-        return requests.open_session(data, **{name: getattr(self, name) for name in _names(self)})
+        return requests.open_session(data, **values(self))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opening(Files):
     """The files beside a table, and who asks about which of its rows."""
 
-    analyst: str = field(default=STEWARD, metadata=named("Who asks.", "--as", "--analyst"))
-    periods: list[str] = field(
-        default_factory=list,
-        metadata=named(
-            "Only rows of this period, where budgets are per period. Can be repeated.", "--period"
-        ),
+    analyst: Annotated[str, Named("Who asks.", "--as", "--analyst")] = STEWARD
+    periods: Annotated[
+        list[str],
+        Named("Only rows of this period, where budgets are per period. Can be repeated.", "--period"),
+    ] = field(default_factory=list)
+    seconds: Annotated[float | None, "Stop the engine after this long. What was charged stays charged."] = (
+        None
     )
-    seconds: float | None = field(
-        default=None,
-        metadata=named("Stop the engine after this long. What was charged stays charged."),
-    )
-    engine: str | None = field(default=None, metadata=named(ENGINE_HELP))
-
-
-def _names(options: Any) -> list[str]:
-    return [option.name for option in fields(options)]
+    engine: Annotated[str | None, ENGINE_HELP] = None

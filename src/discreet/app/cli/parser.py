@@ -15,13 +15,16 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ..._errors import InvalidInput
 from ..._text import visible
+
+if TYPE_CHECKING:
+    from ...session.options import Option
 
 # The base of the parser's errors, which typer does not export.
 UsageError: Any = typer.BadParameter.__base__
@@ -165,14 +168,23 @@ class Only(NamedTuple):
     required: str = ""
 
 
-def named(help: str, *names: str, **settings: Any) -> dict[str, Any]:
-    """Return the metadata of a field that is an option of the shell only: its help, the names that it has
-    there, if these are not made from the field's, and typer's settings."""
-    return {"help": help, "names": names, "settings": settings}
+class Named(str):
+    """The help of an option of the shell whose names are not made from the field's."""
+
+    __slots__ = ("names",)
+    names: tuple[str, ...]
+
+    def __new__(cls, help: str, *names: str) -> Named:
+        self = super().__new__(cls, help)
+        self.names = names
+        return self
 
 
 def spread(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command whose parameters that are lists of options are taken apart."""
+    # loaded here, with the module of the command: a list of commands needs no session
+    from ...session.options import options_of
+
     hints = get_type_hints(function, include_extras=True)
     lists: dict[str, tuple[Any, list[str]]] = {}
     parameters: list[inspect.Parameter] = []
@@ -181,12 +193,11 @@ def spread(function: Callable[..., Any]) -> Callable[..., Any]:
         if kind is None:
             parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name]))
             continue
-        options = {option.name: option for option in dataclasses.fields(kind)}
+        options = options_of(kind)
         names = list(options) if only is None else only.names.split()
         lists[name] = kind, names
         required = () if only is None else only.required.split()
-        types = get_type_hints(kind, include_extras=True)
-        parameters += [_parameter(options[name], types[name], name in required) for name in names]
+        parameters += [_parameter(options[name], name in required) for name in names]
 
     def called(**values: Any) -> Any:
         for name, (kind, options) in lists.items():
@@ -209,23 +220,18 @@ def list_of(hint: Any) -> tuple[Any, Only | None]:
     return (hint, only) if dataclasses.is_dataclass(hint) else (None, None)
 
 
-def _parameter(option: dataclasses.Field[Any], kind: Any, required: bool) -> inspect.Parameter:
+def _parameter(option: Option, required: bool) -> inspect.Parameter:
     """Return an option of a list as a parameter that typer reads."""
-    default: Any = option.default
-    if option.default_factory is not dataclasses.MISSING:
-        default = option.default_factory()
-    required = required or default is dataclasses.MISSING
-    names = option.metadata.get("names") or (flag(option.name), *(["-e"] if option.name == "epsilon" else []))
-    settings: dict[str, Any] = {"show_default": False} if required else {}
-    info = typer.Option(
-        ... if required else default,
-        *names,
-        help=re.sub(r"`(\w+)`", lambda match: flag(match[1]), option.metadata["help"]),
-        **settings,
-        **option.metadata.get("settings", {}),
+    required = required or option.default is dataclasses.MISSING
+    names = (flag(option.name), *(["-e"] if option.name == "epsilon" else []))
+    info: Any = typer.Option(
+        ... if required else option.default,
+        *(option.help.names if isinstance(option.help, Named) else names),
+        help=re.sub(r"`(\w+)`", lambda match: flag(match[1]), option.help),
+        show_default=not required,
     )
     by_name = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(option.name, by_name, default=info, annotation=shell_type(kind))
+    return inspect.Parameter(option.name, by_name, default=info, annotation=shell_type(option.kind))
 
 
 def shell_type(kind: Any) -> Any:

@@ -4,7 +4,7 @@ tick (a step of time, such as a day), or an online learner that decides after ev
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +14,7 @@ from ..._errors import InvalidInput
 from ...curator.policy import check_epsilon
 from ...session.options import OnlineTerms, StreamTerms
 from .options import CONFIDENCE, DATA, JSON, LARGE_EPSILON, SQL, Files, Opening
-from .parser import Only, Shell, named
+from .parser import Only, Shell
 from .query import print_note, sql_text
 
 stream = Shell(no_args_is_help=True)
@@ -68,10 +68,10 @@ def start(
 class Decision:
     """What an online learner decides, as the shell writes it."""
 
-    loss: str = field(metadata=named("squared, logistic, distance or linear."))
-    features: str = field(metadata=named("Columns of numbers, with commas between them."))
-    target: str | None = field(default=None, metadata=named("What is predicted, for squared and logistic."))
-    radius: float = field(default=1.0, metadata=named("Radius of the L2 ball that contains the decisions."))
+    loss: Annotated[str, "squared, logistic, distance or linear."]
+    features: Annotated[str, "Columns of numbers, with commas between them."]
+    target: Annotated[str | None, "What is predicted, for squared and logistic."] = None
+    radius: Annotated[float, "Radius of the L2 ball that contains the decisions."] = 1.0
 
 
 @stream.command()

@@ -16,7 +16,7 @@ from ...curator.policy import check_epsilon
 from ...session.options import CopyTerms, chosen
 from . import forms
 from .options import DATA, FORCE, JSON, LARGE_EPSILON, Opening
-from .parser import Only, named
+from .parser import Only
 from .query import explaining_interruption
 
 
@@ -24,14 +24,12 @@ from .query import explaining_interruption
 class Domain:
     """What of the table is copied, as the shell writes it."""
 
-    column: list[str] = field(default_factory=list, metadata=named("Only this column. Can be repeated."))
-    bins: list[str] = field(
-        default_factory=list,
-        metadata=named("COLUMN=20, or COLUMN=0,18,65,120. Can be repeated."),
+    column: Annotated[list[str], "Only this column. Can be repeated."] = field(default_factory=list)
+    bins: Annotated[list[str], "COLUMN=20, or COLUMN=0,18,65,120. Can be repeated."] = field(
+        default_factory=list
     )
-    constraint: list[str] = field(
-        default_factory=list,
-        metadata=named("A public fact: 'age >= education_num'. Can be repeated."),
+    constraint: Annotated[list[str], "A public fact: 'age >= education_num'. Can be repeated."] = field(
+        default_factory=list
     )
 
     @property

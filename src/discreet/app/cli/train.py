@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,11 +29,12 @@ from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
 from ..._round import UpperAmount
 from ...curator.policy import check_epsilon
+from ...session.options import defaults, values
 from ..requests import beside
 from ..training_page import Page, Point, TrainingCurve
 from . import forms
 from .options import DATA, FORCE, JSON, LARGE_EPSILON, Opening
-from .parser import Only, flag, named
+from .parser import Only, flag
 from .query import explaining_interruption, print_note
 
 if TYPE_CHECKING:
@@ -44,26 +45,18 @@ if TYPE_CHECKING:
 class ModelOptions:
     """What is predicted, from what, and at which price."""
 
-    target: str = field(metadata=named("The column to predict: categories, true or false, or a number."))
-    epsilon: float = field(default=1.0, metadata=named("The epsilon of the model."))
-    delta: float | None = field(
-        default=None, metadata=named("The delta of the model. By default the budget's.")
-    )
-    method: str = field(
-        default="sgd",
-        metadata=named(
-            "sgd (DP-SGD); a linear model without torch: auto, objective, output, gradient or moments; or "
-            "naive_bayes, tree or boosting."
-        ),
-    )
-    features: str | None = field(
-        default=None,
-        metadata=named("Columns to predict from, separated by commas. By default all that can be used."),
-    )
-    n: int | None = field(
-        default=None,
-        metadata=named("The number of people, as you declare it, where the schema does not."),
-    )
+    target: Annotated[str, "The column to predict: categories, true or false, or a number."]
+    epsilon: Annotated[float, "The epsilon of the model."] = 1.0
+    delta: Annotated[float | None, "The delta of the model. By default the budget's."] = None
+    method: Annotated[
+        str,
+        "sgd (DP-SGD); a linear model without torch: auto, objective, output, gradient or moments; or "
+        "naive_bayes, tree or boosting.",
+    ] = "sgd"
+    features: Annotated[
+        str | None, "Columns to predict from, separated by commas. By default all that can be used."
+    ] = None
+    n: Annotated[int | None, "The number of people, as you declare it, where the schema does not."] = None
 
     @property
     def columns(self) -> list[str] | None:
@@ -75,44 +68,30 @@ class ModelOptions:
 class DescentOptions:
     """What only DP-SGD has: its steps, its layers and its checkpoints."""
 
-    batch: int | None = field(
-        default=None,
-        metadata=named(
-            "The expected size of a batch. By default from n and --epsilon: 1024 / epsilon, at most n / 2, "
-            "at least 256."
-        ),
+    batch: Annotated[
+        int | None,
+        "The expected size of a batch. By default from n and --epsilon: 1024 / epsilon, at most n / 2, "
+        "at least 256.",
+    ] = None
+    epochs: Annotated[float, "Passes over the data."] = 20
+    clip: Annotated[float, "The largest L2 norm of one person's gradient; longer ones are scaled down."] = 1.0
+    learning_rate: Annotated[float, "The learning rate of stochastic gradient descent with momentum 0.9."] = (
+        0.5
     )
-    epochs: float = field(default=20, metadata=named("Passes over the data."))
-    clip: float = field(
-        default=1.0,
-        metadata=named("The largest L2 norm of one person's gradient; longer ones are scaled down."),
-    )
-    learning_rate: float = field(
-        default=0.5,
-        metadata=named("The learning rate of stochastic gradient descent with momentum 0.9."),
-    )
-    hidden: list[int] = field(
-        default_factory=list,
-        metadata=named(
-            "The size of a hidden layer; may be given more than once. Without it the model is linear."
-        ),
-    )
-    page: Path | None = field(default=None, metadata=named("Also write a results page (HTML)."))
-    public: Path | None = field(
-        default=None,
-        metadata=named("A PUBLIC table, of people who need no protection here, to measure the model on."),
-    )
-    checkpoint: Path | None = field(default=None, metadata=named("Save the run here after --every steps."))
-    every: int = field(default=100, metadata=named("Steps between two checkpoints."))
-    resume: bool = field(
-        default=False,
-        metadata=named("Go on from --checkpoint, with the settings of the run. Free."),
-    )
+    hidden: Annotated[
+        list[int], "The size of a hidden layer; may be given more than once. Without it the model is linear."
+    ] = field(default_factory=list)
+    page: Annotated[Path | None, "Also write a results page (HTML)."] = None
+    public: Annotated[
+        Path | None, "A PUBLIC table, of people who need no protection here, to measure the model on."
+    ] = None
+    checkpoint: Annotated[Path | None, "Save the run here after --every steps."] = None
+    every: Annotated[int, "Steps between two checkpoints."] = 100
+    resume: Annotated[bool, "Go on from --checkpoint, with the settings of the run. Free."] = False
 
     def refuse(self) -> None:
         """Refuse what was chosen here, for a method that fits in one step."""
-        changed = [option.name for option in fields(self)
-                   if getattr(self, option.name) not in (option.default, [])]  # fmt: skip
+        changed = [name for name, value in values(self).items() if value != defaults(DescentOptions)[name]]
         if changed:
             raise InvalidInput(
                 f"{flag(changed[0])} belongs to DP-SGD, and this method fits in one step. Leave "

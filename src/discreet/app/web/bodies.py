@@ -17,7 +17,15 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ..._require import Real
-from ...session.options import Served, StreamTerms, SynthesisTerms, Terms, WatchTerms, WorkloadTerms
+from ...session.options import (
+    Served,
+    StreamTerms,
+    SynthesisTerms,
+    Terms,
+    WatchTerms,
+    WorkloadTerms,
+    options_of,
+)
 
 B = TypeVar("B", bound=type)
 
@@ -83,14 +91,12 @@ def has_options(terms: type, *, without: Collection[str] = (), optional: bool = 
 
     def extended(body: Any) -> Any:
         options = [
-            option
-            for option in dataclasses.fields(terms)
-            if option.name not in {*without, *body.model_fields}
+            option for name, option in options_of(terms).items() if name not in {*without, *body.model_fields}
         ]
         added: dict[str, Any] = {
-            option.name: (served(option.type | None), None)
+            option.name: (served(option.kind | None), None)
             if optional
-            else (served(option.type), ... if option.default is dataclasses.MISSING else option.default)
+            else (served(option.kind), ... if option.default is dataclasses.MISSING else option.default)
             for option in options
         }
         return create_model(body.__name__, __base__=body, __doc__=body.__doc__, __module__=__name__, **added)
