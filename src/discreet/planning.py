@@ -85,7 +85,7 @@ class Together:
         return f"{len(self.queries)} counting queries together"
 
     def error(self, session: Any, epsilon: float) -> float | None:
-        workload: WorkloadQuery = session._workload(self.queries, epsilon=epsilon, rows=self.rows)
+        workload: WorkloadQuery = session._priced_workload(self.queries, epsilon=epsilon, rows=self.rows)
         return workload.rmse / workload._plan.max_rows
 
     def run(self, session: Any, epsilon: float) -> Any:
@@ -300,7 +300,7 @@ def _join_queries(session: Any, work: Sequence[Free], epsilon: float) -> list[tu
 def _is_counting_query(session: Any, question: Question) -> bool:
     """Return whether a query is a counting query without options, which can be part of a workload."""
     try:
-        return not question.options and session._workload((question.sql,), epsilon=1.0) is not None
+        return not question.options and session._priced_workload((question.sql,), epsilon=1.0) is not None
     except InvalidInput:
         return False
 

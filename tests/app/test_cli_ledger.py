@@ -169,7 +169,6 @@ def test_what_the_parser_refuses_is_json_where_that_is_asked_for(words, monkeypa
     from discreet.app import cli
 
     monkeypatch.setattr("sys.argv", ["discreet", *words, "--json"])
-    monkeypatch.setattr(cli, "_invoked", [])
     with pytest.raises(SystemExit) as stop:
         cli.main()
     told = json.loads(capsys.readouterr().out)["error"]

@@ -16,7 +16,8 @@ import discreet as dp
 from discreet import DiscreetError
 from discreet._registry import from_json
 from discreet.app import cli
-from discreet.app.cli import app, in_shell_words
+from discreet.app.cli import app, told
+from discreet.app.cli.parser import Invocation
 from discreet.curator import Ledger
 from discreet.curator.backups import Export
 
@@ -76,8 +77,9 @@ def refused(*arguments):
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_the_list_of_commands_says_what_each_command_says_of_itself(name):
-    told = " ".join((cli.load(name).help or "").split("\n\n")[0].split())
-    assert told == cli.COMMANDS[name][2]
+    assert cli.load(name).help == cli.COMMANDS[name].help
+    listed = " ".join(runner.invoke(app, ["--help"], env={"COLUMNS": "400"}).output.split())
+    assert " ".join(cli.COMMANDS[name].help.split("\n\n")[0].split()) in listed
 
 
 def test_help_imports_no_engine():
@@ -109,19 +111,35 @@ def test_bare_discreet_helps_and_a_misspelt_command_is_guessed():
     assert "--install-completion" in run("--help")
 
 
+def shell(*arguments):
+    """What `discreet` prints of an error: on standard error, without the name of the command."""
+    invocation = Invocation()
+    with pytest.raises(DiscreetError) as raised:
+        app(list(arguments), obj=invocation)
+    return told(raised.value, invocation)
+
+
 def test_messages_speak_the_words_of_the_shell(ready):
-    words = in_shell_words(refused("query", ready, SQL))
+    words = shell("query", ready, SQL)
     assert "--epsilon 0.1" in words
     assert "--within 50" in words
     assert "epsilon=" not in words
-    assert in_shell_words("insist: large_delta=True.") == "insist: --large-delta."
-    assert in_shell_words("give other=True or delta=...") == "give --other or --delta ..."
-    assert (
-        in_shell_words("may count, participations=... Nothing") == "may count, --participations ... Nothing"
+    assert "insist: --large-epsilon." in shell("query", ready, SQL, "-e", "30")
+    assert shell("query", ready, SQL, "-e", "0.1", "--rows", "0").startswith("--rows must be an integer")
+    assert "declare size = ... in the schema file, or insist: --large-delta." in shell(
+        "policy", ready, "--delta", "0.1"
     )
-    assert in_shell_words("Give horizon=, or restart=.") == "Give --horizon, or --restart."
-    assert in_shell_words("the limit 1 (delta=1e-06)") == "the limit 1 (delta 1e-06)"
-    assert in_shell_words("session.curator.change_policy(...)") == "discreet policy"
+    assert "and discreet policy changes its budgets." in shell("init", ready, "--epsilon", "1")
+    assert "change_policy" not in shell("init", ready, "--epsilon", "1")
+    # what is stated of a budget is no option to give
+    assert "(delta=0)" in shell("query", ready, SQL, "-e", "1", "--as", "ann")
+    command = Invocation(
+        options=frozenset({"other", "delta", "participations", "horizon", "restart", "epsilon"})
+    )
+    assert command.words("give other=True or delta=...") == "give --other or --delta ..."
+    assert command.words("may count, participations=... Nothing") == "may count, --participations ... Nothing"
+    assert command.words("Give horizon=, or restart=.") == "Give --horizon, or --restart."
+    assert command.words("large_delta=True, Budget(epsilon=1)") == "large_delta=True, Budget(epsilon=1)"
 
 
 def test_the_analyst_reads_their_own_account_on_the_shell(ready):

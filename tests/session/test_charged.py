@@ -86,10 +86,10 @@ def test_a_release_that_failed_says_itself_that_the_charge_stays(monkeypatch):
 
 def test_advice_fits_the_question_that_was_asked():
     people = opened()
-    with pytest.raises(dp.BudgetExceeded) as raised:
+    with pytest.raises(dp.BudgetExceeded, match="above the limit 2") as raised:
         people.sql(COUNT, epsilon=3)
     assert raised.value.remedy == "Ask with less epsilon, or ask the steward for more."
-    with pytest.raises(dp.BudgetExceeded) as raised:
+    with pytest.raises(dp.BudgetExceeded, match="above the limit 2") as raised:
         people.sql(COUNT, within=0.1)
     assert raised.value.remedy == "Ask for a larger error than 0.1, or ask the steward for more."
 

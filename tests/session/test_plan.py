@@ -102,7 +102,7 @@ def test_a_plan_joins_counts_keeps_wishes_and_runs_in_order(people: dp.Session) 
     assert len(answers) == 3
     assert answers[2].error(0.95)["n"][0] <= 30
     assert people.spent == pytest.approx(2, rel=1e-4)
-    with pytest.raises(dp.BudgetExceeded):
+    with pytest.raises(dp.BudgetExceeded, match="is left"):
         people.plan(COUNTS, epsilon=4).run()
     assert people.spent == pytest.approx(2, rel=1e-4)
 
@@ -137,7 +137,7 @@ def test_other_kinds_of_work_take_part(people: dp.Session) -> None:
     ],
 )
 def test_bad_plans_are_refused(people: dp.Session, work: Any) -> None:
-    with pytest.raises(dp.InvalidInput):
+    with pytest.raises(dp.InvalidInput, match=r"work|epsilon|within|target|weight|query"):
         people.plan(work, epsilon=1)
     with pytest.raises(dp.InvalidInput, match="accuracies alone"):
         people.plan([{"sql": COUNTS[1], "within": 1}], epsilon=0.01)

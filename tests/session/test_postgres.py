@@ -248,7 +248,10 @@ def test_what_the_server_says_is_kept_back(server, relation):
 def test_it_reads_and_cannot_write(server, relation):
     """As a superuser, too."""
     engine = tables.connect_postgres(server.address(), public(), table=relation)
-    with engine.snapshot(), pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+    with (
+        engine.snapshot(),
+        pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="read-only transaction"),
+    ):
         engine._local.connection.execute(f"DELETE FROM {relation}")
     assert engine.answer('SELECT COUNT(*) AS n FROM "visits"').to_pylist() == [{"n": 300}]
 

@@ -39,7 +39,7 @@ def test_a_fresh_budget_admits_one_question_asked_with_all_of_it(delta):
     people.sql(MEANS, epsilon=1, noise="gaussian", **options)
     assert people.spent <= 1 + 1e-9
     assert people.curator.verify() == []
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="above the limit"):
         people.sql(MEANS + " ORDER BY 1", epsilon=1, noise="gaussian", fresh=True, **options)
 
 
@@ -71,7 +71,7 @@ def test_analysts_read_their_own_account_as_what_they_asked_and_a_changed_budget
 def test_what_was_released_elsewhere_does_not_fix_the_split_of_delta():
     people = opened(1, 1e-6)
     people.curator.enter(acc.ApproximateDP(epsilon=0.1, delta=4e-7), "a table of last year")
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="delta"):
         people.curator.enter(acc.ApproximateDP(epsilon=0.1, delta=4e-7), "another")
     assert people.spent == pytest.approx(0.1)
     assert people.curator.verify() == []

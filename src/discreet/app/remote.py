@@ -26,6 +26,19 @@ from ..mechanisms.protocols import Interactive, Release
 from ..query import Answer
 from ..query.mechanism import cut_off_sql
 from ..session.base import SYNONYMS, Fed, QueryPreview, require_sql
+from ..session.options import (
+    CutOffTerms,
+    QuestionTerms,
+    RemoteCopyTerms,
+    StreamTerms,
+    SynthesisTerms,
+    Terms,
+    WatchTerms,
+    WorkloadQuestionTerms,
+    chosen,
+    takes,
+)
+from ..session.questions import workload_terms
 from .client import Job, dataset_path, reads_reply, to_description
 from .replies import (
     RemoteReader,
@@ -147,6 +160,24 @@ def counter_value(counter: Any, value: Any) -> Any:
     return value_by_group(counter, value)
 
 
+# How options that are no single value are written in a request.
+_WRITTEN: Mapping[str, Callable[[Any], Any]] = {
+    "weights": lambda weights: sent(dict(weights)),
+    "columns": list,
+    "bins": lambda bins: {name: listed_edges(edges) for name, edges in bins.items()},
+    "missing": dict,
+    "constraints": lambda constraints: [str(constraint) for constraint in constraints],
+    "options": dict,
+}
+
+
+def body_of(terms: Any, kind: type | None = None) -> dict[str, Any]:
+    """Return the options of a list as a request has them, without those that are None or empty; of a longer
+    list, those of the list `kind`."""
+    body = {name: _WRITTEN.get(name, to_description)(value) for name, value in chosen(terms, kind).items()}
+    return {name: value for name, value in body.items() if value not in ({}, [])}
+
+
 # Sent with every price: the server asks whether an epsilon above 20 is meant, a session in Python does not.
 MEANT = {"large_epsilon": True}
 Progress = Callable[[dict[str, Any]], None]
@@ -163,84 +194,31 @@ class RemoteSession(RemoteReader):
         return RemoteSession(self.server, self.name, periods)
 
     @_require.check_options
-    def preview(
-        self,
-        text: str | Sequence[str],
-        *,
-        epsilon: Real | None = None,
-        rho: Real | None = None,
-        within: float | None = None,
-        confidence: float = 0.95,
-        delta: float | None = None,
-        noise: str = "auto",
-        rows: int | None = None,
-        groups: int | None = None,
-        weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
-        other: bool = False,
-    ) -> QueryPreview:
+    @takes(Terms)
+    def preview(self, text: str | Sequence[str], terms: Terms) -> QueryPreview:
         """Return the price and the error that a question would have, or several counting questions answered
         together; free. Options as in `Session.preview`; several questions take `epsilon`, `rho`, `delta`,
         `rows` and `confidence`."""
         require_sql(text)
-        terms: dict[str, Any] = {"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows}
-        if not isinstance(text, str):
-            if within is not None or noise != "auto" or groups is not None or weights or other:
-                raise InvalidInput(
-                    "a list of questions is previewed as a workload, which has the options epsilon, delta, "
-                    "rho and rows. Nothing was charged. Leave the others out."
-                )
-            terms |= {"queries": list(_require.listed(text=text)), "confidence": confidence}
-            return preview_of(self.call("POST", "/workload/preview", **sent(terms)))
-        terms |= {"within": within, "confidence": confidence, "noise": noise, "groups": groups}
-        terms |= {"weights": dict(weights) or None, "other": other}
-        return preview_of(self.call("POST", "/preview", sql=text, **sent(terms)))
+        if isinstance(text, str):
+            return preview_of(self.call("POST", "/preview", sql=text, **body_of(terms)))
+        body = body_of(workload_terms(terms)) | {"confidence": to_description(terms.confidence)}
+        queries = list(_require.listed(text=text))
+        return preview_of(self.call("POST", "/workload/preview", queries=queries, **body))
 
     @_require.check_options
-    def sql(
-        self,
-        text: str,
-        *,
-        epsilon: Real | None = None,
-        rho: Real | None = None,
-        within: float | None = None,
-        confidence: float = 0.95,
-        delta: float | None = None,
-        noise: str = "auto",
-        rows: int | None = None,
-        groups: int | None = None,
-        weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
-        other: bool = False,
-        fresh: bool = False,
-    ) -> Answer:
+    @takes(QuestionTerms)
+    def sql(self, text: str, terms: QuestionTerms) -> Answer:
         """Ask a question in SQL, and return the private answer; its price is charged. Options as in
         `Session.sql`."""
-        terms: dict[str, Any] = {
-            "epsilon": epsilon,
-            "rho": rho,
-            "within": within,
-            "confidence": confidence,
-            "delta": delta,
-        }
-        terms |= {"noise": noise, "rows": rows, "groups": groups, "weights": dict(weights) or None}
-        return answer_of(
-            self.call("POST", "/query", sql=text, **sent(terms), other=other, fresh=fresh, **MEANT)
-        )
+        return answer_of(self.call("POST", "/query", sql=text, **body_of(terms), **MEANT))
 
     @_require.check_options
-    def workload(
-        self,
-        queries: Sequence[str],
-        *,
-        epsilon: Real | None = None,
-        rho: Real | None = None,
-        delta: float | None = None,
-        rows: int | None = None,
-        fresh: bool = False,
-    ) -> tuple[Answer, ...]:
+    @takes(WorkloadQuestionTerms)
+    def workload(self, queries: Sequence[str], terms: WorkloadQuestionTerms) -> tuple[Answer, ...]:
         """Answer several counting questions together, for one price; options as in `Session.workload`."""
-        queries = _require.listed(queries=queries)
-        terms = sent({"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows})
-        facts = self.call("POST", "/workload", queries=list(queries), fresh=fresh, **terms, **MEANT)
+        texts = list(_require.listed(queries=queries))
+        facts = self.call("POST", "/workload", queries=texts, **body_of(terms), **MEANT)
         return tuple(answer_of(answer_facts) for answer_facts in facts["answers"])
 
     @_require.check_options
@@ -275,21 +253,12 @@ class RemoteSession(RemoteReader):
         return reads_reply(explanation_of)(self.call("POST", "/explain", sql=text, **terms))
 
     @_require.check_options
-    def cut_off(
-        self,
-        *,
-        rows: int | None = None,
-        groups: int | None = None,
-        by: str | None = None,
-        where: str | None = None,
-        epsilon: Real | None = None,
-        within: float | None = None,
-        delta: float | None = None,
-    ) -> Answer:
+    @takes(CutOffTerms)
+    def cut_off(self, terms: CutOffTerms) -> Answer:
         """Ask how many people the limits `rows` and `groups` cut off, as in `Session.cut_off`; the question
         is charged."""
-        text = cut_off_sql(self.public, rows, groups, by, where)
-        return self.sql(text, epsilon=epsilon, within=within, delta=delta)
+        text = cut_off_sql(self.public, terms.rows, terms.groups, terms.by, terms.where)
+        return self.sql(text, epsilon=terms.epsilon, within=terms.within, delta=terms.delta)
 
     def ask(self, mechanism: Any, *, fresh: bool = False) -> Release:
         """Run a mechanism that has a description, for its price."""
@@ -325,73 +294,31 @@ class RemoteSession(RemoteReader):
         return Fed(RemoteWatch(resumed) if isinstance(live, RemoteWatch) else resumed, release)
 
     @_require.check_options
-    def watch(
-        self,
-        threshold: int,
-        *,
-        epsilon: Real,
-        delta: float = 0.0,
-        positives: int = 1,
-        number: int | None = None,
-        numeric: bool = False,
-        gap: bool = False,
-        questions: int | None = None,
-        sensitivity: int = 1,
-        monotone: bool | None = None,
-        split: tuple[Real, ...] | None = None,
-    ) -> RemoteWatch:
+    @takes(WatchTerms)
+    def watch(self, threshold: int, terms: WatchTerms) -> RemoteWatch:
         """Start asking which of many counts are above a threshold; options as in `Session.watch`.
 
         With `number`, go on with a watch that was started before, by the number of its charge; the server
         knows its terms, so the other arguments are not read.
         """
-        if number is not None:
+        if terms.number is not None:
             # None: the description of the mechanism is on the server only.
-            return RemoteWatch(RemoteHandle(self, number, None))
-        terms: dict[str, Any] = {
-            "epsilon": epsilon,
-            "delta": delta,
-            "positives": positives,
-            "numeric": numeric,
-            "gap": gap,
-        }
-        terms |= {"questions": questions, "sensitivity": sensitivity, "monotone": monotone, "split": split}
-        facts = self.call("POST", "/watches", threshold=threshold, **sent(terms), **MEANT)
+            return RemoteWatch(RemoteHandle(self, terms.number, None))
+        facts = self.call("POST", "/watches", threshold=threshold, **body_of(terms), **MEANT)
         return RemoteWatch(RemoteHandle(self, facts["number"], from_description(facts["mechanism"])))
 
     @_require.check_options
-    def stream(
-        self,
-        text: str,
-        *,
-        epsilon: Real | None = None,
-        delta: float | None = None,
-        rho: Real | None = None,
-        horizon: int | None = None,
-        strategy: str = "auto",
-        participations: int | None = None,
-        separation: int | None = None,
-        clock: str | None = None,
-        window: int | None = None,
-        decay: float | None = None,
-        restart: int | None = None,
-        rows: int | None = None,
-        groups: int | None = None,
-        number: int | None = None,
-    ) -> RemoteStream:
+    @takes(StreamTerms)
+    def stream(self, text: str, terms: StreamTerms) -> RemoteStream:
         """Start publishing a count or a sum at every tick, for one price; options as in `Session.stream`.
 
         With `number`, go on with a stream of yours by the number of its charge; the server knows its terms,
         so the other arguments are not read.
         """
-        if number is None:
-            terms = {
-                "epsilon": epsilon, "delta": delta, "rho": rho, "horizon": horizon, "strategy": strategy,
-                "participations": participations, "separation": separation, "clock": clock, "window": window,
-                "decay": decay, "restart": restart, "rows": rows, "groups": groups,
-            }  # fmt: skip
-            number = int(number_of(self.call("POST", "/streams", sql=text, **sent(terms), **MEANT)["number"]))
-        return RemoteStream(self, number)
+        if terms.number is not None:
+            return RemoteStream(self, terms.number)
+        facts = self.call("POST", "/streams", sql=text, **body_of(terms), **MEANT)
+        return RemoteStream(self, int(number_of(facts["number"])))
 
     @_require.check_options
     def fit(
@@ -435,51 +362,23 @@ class RemoteSession(RemoteReader):
         return Job(self.server, self.server.call("POST", f"{dataset_path(self.name)}/jobs", sent_body)["id"])
 
     @_require.check_options
-    def synthesize(
-        self,
-        rows: int | None = None,
-        *,
-        epsilon: Real,
-        delta: float | None = None,
-        method: str = "auto",
-        columns: Sequence[str] | None = None,
-        bins: Mapping[str, Any] | None = None,
-        missing: Mapping[str, bool] | None = None,
-        rows_per_unit: int | None = None,
-        constraints: Sequence[Any] = (),
-        options: Mapping[str, Any] | None = None,
-        seed: int | None = None,
-        checkpoint: str | Path | None = None,
-        resume: bool = False,
-        progress: Progress | None = None,
-        fresh: bool = False,
-        seconds: float = 60.0,
-    ) -> SyntheticCopy:
+    @takes(RemoteCopyTerms)
+    def synthesize(self, terms: RemoteCopyTerms) -> SyntheticCopy:
         """Make a synthetic copy as a job on the server, which returns it after `seconds` and not before, so
         that the time tells nothing about the data. Asking again with the same options is free, unless `fresh`
         asks for another copy.
 
-        `rows` is the number of rows of the copy, `rows_per_unit` how many rows of a unit of the data count.
         The server sends the fitted distribution that was released. Rows are drawn in this process, and
         `copy.sql`, `copy.report` and `copy.sample` run in it, for free.
         """
-        if checkpoint is not None or resume:
+        if terms.checkpoint is not None or terms.resume:
             raise InvalidInput(
                 "checkpoint= and resume= are for sessions in the steward's process. Nothing was charged. "
                 "Leave them out, and give the job enough seconds=."
             )
-        body = {
-            **sent({"epsilon": epsilon, "delta": delta, "rows_per_unit": rows_per_unit}),
-            **MEANT,
-            "method": method,
-            "columns": None if columns is None else list(columns),
-            "bins": {name: listed_edges(value) for name, value in (bins or {}).items()} or None,
-            "missing": dict(missing or {}) or None,
-            "constraints": [str(constraint) for constraint in constraints] or None,
-            "options": dict(options or {}) or None,
-            "fresh": fresh,
-        }
-        return copy_of(self._job("synthesize", body, seconds).wait(progress), rows, seed)
+        body = {**body_of(terms, SynthesisTerms), **MEANT, "fresh": terms.fresh}
+        job = self._job("synthesize", body, terms.seconds)
+        return copy_of(job.wait(terms.progress), terms.rows, terms.seed)
 
     def compare_copy(
         self, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None

@@ -274,6 +274,7 @@ class Accounts:
                 "in rho do.",
                 remedy="Ask for Laplace noise, by an epsilon alone; or the steward can give a delta, "
                 "Budget(epsilon=..., delta=...).",
+                option="delta",
             )
         try:
             return account.rule.charge(account.spent, item)

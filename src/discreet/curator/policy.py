@@ -99,9 +99,10 @@ class Period:
             )
         if public.unit.column is not None and self.total is None:
             raise InvalidInput(
-                "a person may have rows in many periods: say what all of them together may cost one person, "
-                f"Period(..., total=Budget(...)), or total={UNLIMITED!r}, which promises something about a "
-                "person's rows within one period only."
+                "a person may have rows in many periods: say what all of them together may cost one person.",
+                remedy=f"Give Period(..., total=Budget(...)), or total={UNLIMITED!r}, which promises "
+                "something about a person's rows within one period only.",
+                option="total",
             )
         if private := [table.name for table in public.tables if table.private]:
             raise Unsupported(
@@ -351,8 +352,9 @@ class Policy:
         if bad := [n for n in names if not n.isprintable() or n.strip() != n or not n or set(n) & set(":,=")]:
             raise InvalidInput(
                 f"{bad[0]!r} is no name of an analyst: they need printable names, with no ':', ',' or '=' in "
-                f"them, and no blanks at their ends. Nothing was opened or changed. Give a budget beside the "
-                f"name: analysts={{'ann': dp.Budget(epsilon=1)}}, in the shell --analyst ann=1."
+                "them, and no blanks at their ends. Nothing was opened or changed.",
+                remedy="Give a budget beside the name: analysts={'ann': dp.Budget(epsilon=1)}.",
+                option="analysts",
             )
         for name, budget in self.analysts:
             if budget is not None and not isinstance(budget, Budget):
@@ -445,9 +447,10 @@ def _check_budget(budget: Budget, public: Public, large_delta: bool, large_epsil
     if public.size is None and budget.delta > LARGEST_DELTA and not large_delta:
         raise InvalidInput(
             f"delta = {budget.delta:g} is above {LARGEST_DELTA:g}, and no size of the table is "
-            f"declared to judge it by. Nothing was opened "
-            f"or changed. Take a delta far below one over the number of people, declare size=..., or "
-            f"insist: large_delta=True."
+            f"declared to judge it by. Nothing was opened or changed.",
+            remedy="Take a delta far below one over the number of people, declare size=..., or insist: "
+            "large_delta=True.",
+            option="large_delta",
         )
 
 

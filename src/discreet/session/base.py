@@ -2,7 +2,7 @@
 that take a finished mechanism. The caller is an analyst, or by default the steward, who administers the
 dataset.
 
-Defines the options of a question in SQL, and the part of a budget's delta that it gets by default.
+Prices a question in SQL, and gives it the part of a budget's delta that it has by default.
 
 Defines handles and previews of a session: the preview of a question, a watch on counts, a fed
 mechanism.
@@ -11,7 +11,7 @@ mechanism.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from .. import _require
 from .._errors import BudgetExceeded, InvalidInput
 from .._public import Public
-from .._require import NearestNames, Real, check_options, paying
+from .._require import NearestNames, check_options, paying
 from ..accounting.caps import share
 from ..accounting.filters import Filter, FilterPreview
 from ..curator import STEWARD, Budget, Curator, InteractiveHandle, Ledger, Policy
@@ -32,6 +32,7 @@ from ..query.parse import several_counts
 from ..query.preview import Preview
 from ..query.statistic import where
 from ..tables import Memory, dummy
+from .options import Terms, defaults, values
 
 if TYPE_CHECKING:
     from ..query import WorkloadQuery
@@ -43,83 +44,48 @@ if TYPE_CHECKING:
 _QUERIES_PER_DELTA = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Holds the options of a question in SQL; `Session.sql` documents them."""
-
-    epsilon: Real | None = None
-    rho: Real | None = None
-    within: float | None = None
-    confidence: float = 0.95
-    delta: float | None = None
-    noise: str = "auto"
-    rows: int | None = None
-    groups: int | None = None
-    weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = ()
-    other: bool = False
-
-    def query(self, text: str, public: Public, delta: Callable[[Any], float]) -> Query | WorkloadQuery:
-        """Return the priced query of a SQL text. `delta` maps an epsilon to the default delta of a question
-        at that epsilon (`SessionBase._delta`); it is used unless these options have a delta."""
-        if self.epsilon is None and self.rho is None and self.within is None:
-            raise InvalidInput(
-                "say what the answer may cost (epsilon=0.1) or how good it must be (within=50)."
-            )
-        query_delta: float | Callable[[Any], float] = 0.0 if self.rho is not None else delta
-        if self.delta is not None:
-            query_delta = self.delta
-        if several_counts(text) and self.within is None:
-            workload = self._as_workload(
-                text, public, query_delta(self.epsilon) if callable(query_delta) else query_delta
-            )
-            if workload is not None:
-                return workload
-        if isinstance(self.weights, Mapping):
-            weights = tuple(self.weights.items())
-        else:
-            weights = _require.listed(weights=self.weights)
-        return ask(
-            text,
-            public,
-            epsilon=self.epsilon,
-            rho=self.rho,
-            within=self.within,
-            confidence=self.confidence,
-            delta=query_delta,
-            noise=self.noise,
-            rows=self.rows,
-            groups=self.groups,
-            weights=weights,
-            other=self.other,
+def priced(terms: Terms, text: str, public: Public, delta: Callable[[Any], float]) -> Query | WorkloadQuery:
+    """Return the priced query of a SQL text. `delta` maps an epsilon to the default delta of a question at
+    that epsilon (`SessionBase._delta`); it is used unless the options have a delta."""
+    if terms.epsilon is None and terms.rho is None and terms.within is None:
+        raise InvalidInput("say what the answer may cost (epsilon=0.1) or how good it must be (within=50).")
+    query_delta: float | Callable[[Any], float] = 0.0 if terms.rho is not None else delta
+    if terms.delta is not None:
+        query_delta = terms.delta
+    if several_counts(text) and terms.within is None:
+        workload = _as_workload(
+            terms, text, public, query_delta(terms.epsilon) if callable(query_delta) else query_delta
         )
+        if workload is not None:
+            return workload
+    pairs = terms.weights.items() if isinstance(terms.weights, Mapping) else terms.weights
+    options = values(terms, Terms)
+    return ask(text, public, **{**options, "delta": query_delta, "weights": _require.listed(weights=pairs)})
 
-    @contextmanager
-    def refusing(self) -> Iterator[None]:
-        """Rewrite the advice of a `BudgetExceeded` raised inside, where the question is asked by accuracy
-        (`within`): such a question has no epsilon to lower, only an error to raise."""
-        try:
-            yield
-        except BudgetExceeded as error:
-            if self.within is None:
-                raise
-            error.remedy = f"Ask for a larger error than {float(self.within):g}, or ask the steward for more."
-            raise
 
-    def _as_workload(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:
-        """Return a statement with several counts as a workload if that is better than separate counts, or the
-        only way to answer it; else None. See `query.groupings.together`, which decides."""
-        # Options that a workload does not have, with their defaults; `together` decides what each means.
-        unsupported = {
-            "noise": (self.noise, "auto"),
-            "groups": (self.groups, None),
-            "other": (self.other, False),
-        }
-        options: dict[str, Any] = {
-            name: value for name, (value, default) in unsupported.items() if value != default
-        }
-        options |= {"weights": self.weights} if self.weights else {}
-        options |= {"rows": self.rows} if self.rows is not None else {}
-        return together(text, public, epsilon=self.epsilon, rho=self.rho, delta=delta, **options)
+@contextmanager
+def refusing(terms: Terms) -> Iterator[None]:
+    """Rewrite the advice of a `BudgetExceeded` raised inside, where the question is asked by accuracy
+    (`within`): such a question has no epsilon to lower, only an error to raise."""
+    try:
+        yield
+    except BudgetExceeded as error:
+        if terms.within is not None:
+            error.remedy = (
+                f"Ask for a larger error than {float(terms.within):g}, or ask the steward for more."
+            )
+        raise
+
+
+def _as_workload(terms: Terms, text: str, public: Public, delta: float) -> WorkloadQuery | None:
+    """Return a statement with several counts as a workload if that is better than separate counts, or the
+    only way to answer it; else None. See `query.groupings.together`, which decides."""
+    # Those that differ from their default; `together` decides what each means for a workload.
+    present = {name: values(terms)[name] for name in ("noise", "groups", "other", "weights", "rows")}
+    options = {
+        name: value for name, value in present.items() if value != defaults(Terms)[name] and value != {}
+    }
+    return together(text, public, epsilon=terms.epsilon, rho=terms.rho, delta=delta, **options)
 
 
 def share_of(budget: Budget, epsilon: Any) -> float:

@@ -16,7 +16,6 @@ module cannot be resumed after they change.
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -39,6 +38,7 @@ from ..curator import InteractiveHandle, segments
 from ..mechanisms import votes
 from ..mechanisms.protocols import ExampleSource, Release, Stepped
 from .base import BudgetPreview, SessionBase
+from .options import CopyTerms, TeachTerms, defaults, takes, values
 
 if TYPE_CHECKING:
     from ..learning.pate import PrivateTeachers
@@ -141,59 +141,19 @@ class Models(SessionBase):
         return estimator.mechanism(self.public, target=target, features=features, delta=delta or None)
 
     @_require.paying
-    def teach(
-        self,
-        learner: Any,
-        *,
-        teachers: int,
-        target: str | None = None,
-        features: Sequence[str] | None = None,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        queries: int = 500,
-        aggregator: Any = "gnmax",
-        answers: int | None = None,
-        threshold: int | None = None,
-        failures: int | None = None,
-        overlap: int | None = None,
-        classes: int | None = None,
-        sanitize: float | None = None,
-        order: float | None = None,
-        size: int | None = None,
-        workers: int | None = None,
-        progress: Any = None,
-        number: int | None = None,
-    ) -> Labeller:
+    @takes(TeachTerms)
+    def teach(self, learner: Any, terms: TeachTerms) -> Labeller:
         """Train `teachers` models on parts of the data, charged first, and return a labeller that labels up
         to `queries` public inputs by the noisy vote of these teachers (PATE, Papernot et al. 2017,
-        arXiv:1610.05755). The parts are disjoint; with "sampled" they overlap. `epsilon`, `delta`: the
-        data-independent price of all labels; an instance as `aggregator` has its own.
+        arXiv:1610.05755). The parts are disjoint; with "sampled" they overlap.
 
-        `learner`: a scikit-learn classifier, or `learning.pate.TorchLearner(model)`. `target`, `features`:
-        the column of classes, and the columns that teachers read. `aggregator`: "gnmax", "lnmax",
-        "confident", "interactive", "stable" (M_stab of Bassily et al. 2018, arXiv:1803.05101), "sampled"
-        (M_samp), "sparse" (M_svec), or an instance of a class of `mechanisms.votes` or
-        `mechanisms.votes`, which has its own noise.
-
-        Options of some aggregators only. `answers`: how many questions are answered at most ("confident",
-        "interactive"). `threshold`: how many votes the most common class needs ("confident"), or by how many
-        votes a class must exceed what the student's prediction expects ("interactive"). `overlap`: to how
-        many teachers each unit is given ("sampled"). `failures`: after how many refused questions the
-        labeller halts ("sparse").
-
-        `sanitize`: the part of epsilon that pays for publishing the data-dependent cost, computed at the
-        Rényi order `order`. `classes`: their number, where the data are examples of tensors and not a table.
-        `size`: the public limit on the bytes of one stored teacher. `workers`: the processes that train
-        teachers. `progress` is called with (teachers trained so far, `teachers`). `number`, the number of its
-        charge in the ledger, returns a labeller that was started before, for example after a restart.
+        `learner`: a scikit-learn classifier, or `learning.pate.TorchLearner(model)`. With the `number` of its
+        charge in the ledger, a labeller that was started before is returned, for example after a restart.
         """
-        # `preview_teach` reads the names and defaults of these parameters too (`preview`). The
-        # dictionary is made before the import, which would add a name to locals().
-        options = {
-            name: value for name, value in locals().items() if name not in ("self", "learner", "number")
-        }
-
-        return teach(self, learner, options, number=number)
+        mechanism, values = build_mechanism(self, learner, terms)
+        if terms.number is not None:
+            return Labeller(self.curator.resume(mechanism, terms.number, analyst=self.analyst), values)
+        return Labeller(self.curator.start(mechanism, analyst=self.analyst), values)
 
     def preview_teach(self, learner: Any, **options: Any) -> TeachingPreview:
         """Preview the price of a labeller, the lead in votes with which a class wins despite the noise, and
@@ -203,51 +163,18 @@ class Models(SessionBase):
         return preview(self, learner, options)
 
     @_require.paying
-    def synthesize(
-        self,
-        rows: int | None = None,
-        *,
-        epsilon: Real,
-        delta: float | None = None,
-        method: str = "auto",
-        columns: Sequence[str] | None = None,
-        bins: Mapping[str, Any] | None = None,
-        missing: Mapping[str, bool] | None = None,
-        rows_per_unit: int | None = None,
-        constraints: Sequence[Any] = (),
-        options: Mapping[str, Any] | None = None,
-        seed: int | None = None,
-        checkpoint: str | Path | None = None,
-        resume: bool = False,
-        progress: segments.Watch | None = None,
-        fresh: bool = False,
-    ) -> Any:
+    @takes(CopyTerms)
+    def synthesize(self, terms: CopyTerms) -> Any:
         """Make a synthetic copy of the table, charged first. The same options again are answered from the
         ledger, free, unless `fresh` is set. A call with a `checkpoint` or with `progress` is a run like that
         of `train`: each such call is charged.
 
-        `rows`: how many rows to draw, by default the noisy number of rows; `seed`: that of the draw.
-        `method`: "auto", "aim", "mst", "mwem", "privbayes" or "independent"; `options` are the method's own
-        (degree, cells). `columns`: the columns to copy, by default all. `rows_per_unit`: how many rows of one
-        unit count. `bins`, `missing` and `constraints` are public facts, see `synthetic.Domain` and
-        `synthetic.Constraint`. With a `checkpoint`, a path, the run is saved after each step, and
-        `resume=True` continues it after a crash, free; `progress` is called after each step.
+        `bins`, `missing` and `constraints` are public facts, see `synthetic.Domain` and
+        `synthetic.Constraint`. With a `checkpoint`, a path, `resume=True` continues the run after a crash.
         """
-        from .synthesis import SynthesisTerms, synthesize
+        from .synthesis import synthesize
 
-        terms = SynthesisTerms(
-            epsilon=epsilon,
-            delta=delta,
-            method=method,
-            columns=columns,
-            bins=bins,
-            missing=missing,
-            rows_per_unit=rows_per_unit,
-            constraints=constraints,
-            options=options,
-        )
-        run = {"checkpoint": checkpoint, "resume": resume, "progress": progress, "fresh": fresh}
-        return synthesize(self, terms, rows=rows, seed=seed, **run)  # type: ignore[arg-type]
+        return synthesize(self, terms)
 
     def compare_copy(
         self, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
@@ -307,10 +234,6 @@ def require_estimator(candidate: Any) -> None:
 AGGREGATORS = ("gnmax", "lnmax", "confident", "interactive", "stable", "sampled", "sparse")
 
 
-# The largest number of questions of one labeller. Measured: its noise is calibrated in 2 CPU-seconds; for
-# 10**9 questions, minutes were not enough.
-MAX_QUERIES = 10_000_000
-
 # Options of `teach` that only some aggregators have, with the names of these.
 _OPTIONS = {
     "answers": ("confident", "interactive"),
@@ -321,29 +244,23 @@ _OPTIONS = {
 
 
 def build_mechanism(
-    session: SessionBase, learner: Any, *, teachers: int, workers: Any, progress: Any, **options: Any
+    session: SessionBase, learner: Any, terms: TeachTerms
 ) -> tuple[PrivateTeachers, tuple[Any, ...] | None]:
     """Return the priced mechanism, and the values of the target that its class numbers 0, 1, ... stand for
-    (None for tensors, whose classes are the numbers themselves). `options` are all other options of
-    `Session.teach`."""
+    (None for tensors, whose classes are the numbers themselves)."""
     from ..learning.pate import PrivateTeachers
     from ..learning.pate.labeller import input_type
     from ..learning.pate.teachers import can_train_apart
 
     public, source = session.public, session.curator.source
-    _check_terms(options["aggregator"], options)
-    columns, classes, values = _columns(
-        public, source, options["target"], options["features"], options["classes"]
-    )
-    _require.integer(teachers=teachers, queries=options["queries"], at_least=1)
-    if options["queries"] > MAX_QUERIES:
-        raise _require.fail("queries", options["queries"], f"at most {MAX_QUERIES:,}")
+    _check_terms(terms)
+    columns, classes, values = _columns(public, source, terms.target, terms.features, terms.classes)
     _require.integer(classes=classes, at_least=2)
-    epsilon = options["epsilon"]
-    delta = _delta(session, epsilon, options["delta"])
-    aggregator, sanitized_cost = _aggregator(teachers, classes, delta, options)
+    teachers, epsilon, workers = terms.teachers, terms.epsilon, terms.workers
+    delta = _delta(session, epsilon, terms.delta)
+    aggregator, sanitized_cost = _aggregator(classes, delta, terms)
     shape = (columns.width(public),) if columns is not None else tuple(source.shapes()[0].shape[1:])
-    teacher_bytes = options["size"]
+    teacher_bytes = terms.size
     if teacher_bytes is None:
         teacher_bytes = _teacher_bytes(public, learner, teachers, shape, classes, input_type(source, columns))
     if workers is None:
@@ -362,29 +279,27 @@ def build_mechanism(
         delta=delta,
         asked=None if epsilon is None else (epsilon, delta),
         workers=workers,
-        progress=progress,
+        progress=terms.progress,
     )
     return mechanism, values
 
 
-def _aggregator(
-    teachers: int, classes: int, delta: float, options: Mapping[str, Any]
-) -> tuple[Any, votes.SanitizedCost | None]:
+def _aggregator(classes: int, delta: float, terms: TeachTerms) -> tuple[Any, votes.SanitizedCost | None]:
     """Return the aggregator with its noise, and, if `sanitize` is given (the epsilon of that), the mechanism
     that publishes the data-dependent cost; else None."""
-    aggregator, epsilon, cost_epsilon = options["aggregator"], options["epsilon"], options["sanitize"]
+    aggregator, epsilon, cost_epsilon = terms.aggregator, terms.epsilon, terms.sanitize
     if isinstance(aggregator, str):
         vote_epsilon = None if epsilon is None else float(epsilon) - float(cost_epsilon or 0)
-        specific = {name: options[name] for name in _OPTIONS}
+        specific = {name: values(terms)[name] for name in _OPTIONS}
         aggregator = build_aggregator(
-            aggregator, vote_epsilon, delta, options["queries"], teachers, **specific
+            aggregator, vote_epsilon, delta, terms.queries, terms.teachers, **specific
         )
     if cost_epsilon is None:
         return aggregator, None
     votes.check_cost_known(aggregator)
-    order = options["order"]
+    order = terms.order
     if order is None:
-        order = votes.best_order(aggregator, teachers, classes, delta)
+        order = votes.best_order(aggregator, terms.teachers, classes, delta)
     return aggregator, votes.SanitizedCost(epsilon=cost_epsilon, order=order)
 
 
@@ -404,24 +319,18 @@ def _teacher_bytes(
     return len(fit_made_up(learner, shape, classes, rows, dtype)) * 5 // 4 + (1 << 14)
 
 
-def _check_terms(aggregator: Any, options: Mapping[str, Any]) -> None:
-    """Refuse options outside their range, and options that this aggregator would ignore."""
-    for name in ("epsilon", "delta", "sanitize", "order"):
-        if options[name] is not None:
-            check = _require.open_probability if name == "delta" else _require.positive
-            check(**{name: options[name]})
-    for name in _OPTIONS:
-        value = options[name]
-        if value is None:
-            continue
-        _require.integer(**{name: value}, at_least=1)
-        if not isinstance(aggregator, str) or aggregator not in _OPTIONS[name]:
+def _check_terms(terms: TeachTerms) -> None:
+    """Refuse options that this aggregator would ignore."""
+    aggregator = terms.aggregator
+    for name, aggregators in _OPTIONS.items():
+        value = values(terms)[name]
+        if value is not None and (not isinstance(aggregator, str) or aggregator not in aggregators):
             raise InvalidInput(
-                f"{name}={value!r} is for the aggregators {', '.join(_OPTIONS[name])}, and "
+                f"{name}={value!r} is for the aggregators {', '.join(aggregators)}, and "
                 f"{aggregator if isinstance(aggregator, str) else type(aggregator).__name__} would ignore "
                 "it. Leave it out, or set it in the aggregator itself."
             )
-    if options["order"] is not None and options["sanitize"] is None:
+    if terms.order is not None and terms.sanitize is None:
         raise InvalidInput("order= is used with sanitize= only. Give both, or neither.")
 
 
@@ -697,18 +606,6 @@ def tightest_epsilon(event: Event, delta: float) -> float:
         return float(basic_epsilon) if basic_delta <= delta else math.inf
 
 
-def teach(
-    session: SessionBase, learner: Any, options: Mapping[str, Any], *, number: int | None = None
-) -> Labeller:
-    """Build the mechanism, charge it and train the teachers; or, with the `number` of an earlier charge,
-    continue that labeller."""
-    mechanism, values = build_mechanism(session, learner, **options)
-    curator = session.curator
-    if number is not None:
-        return Labeller(curator.resume(mechanism, number, analyst=session.analyst), values)
-    return Labeller(curator.start(mechanism, analyst=session.analyst), values)
-
-
 @dataclass(frozen=True, slots=True)
 class TeachingPreview(BudgetPreview):
     """Previews what a labeller would cost, and how clear a plurality it needs. Free: no data is read.
@@ -739,16 +636,13 @@ class TeachingPreview(BudgetPreview):
 def preview(session: SessionBase, learner: Any, options: Mapping[str, Any]) -> TeachingPreview:
     """Return the preview of a labeller, with the options of `Session.teach`; no data is read."""
 
-    parameters = inspect.signature(Models.teach).parameters
-    defaults = {
-        name: p.default for name, p in parameters.items() if name not in ("self", "learner", "number")
-    }
-    unknown = sorted(set(options) - set(defaults))
+    options = {"workers": 1, **options}
+    unknown = sorted(options.keys() - (defaults(TeachTerms).keys() - {"number"}))
     if unknown:
         raise InvalidInput(f"preview_teach has no option {unknown[0]!r}: it takes those of teach.")
     if "teachers" not in options:
         raise InvalidInput("say how many teachers there are, teachers=250.")
-    mechanism, _ = build_mechanism(session, learner, **(defaults | {"workers": 1} | dict(options)))
+    mechanism, _ = build_mechanism(session, learner, TeachTerms(**options))
     cost = session.curator.preview(
         mechanism.event, analyst=session.analyst, requested_price=requested_price_of(mechanism)
     )

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from .. import _require
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE
-from .._require import Real
 from ..curator import InteractiveHandle
 from ..mechanisms import RedrawnSparseVector, SparseVector
 from ..mechanisms.protocols import Interactive
 from .base import Fed, SessionBase, Watch
+from .options import OnlineTerms, StreamTerms, WatchTerms, takes, values
 
 if TYPE_CHECKING:
     from .streams import OnlineStream, Stream
@@ -26,119 +26,57 @@ class OpenMechanisms(SessionBase):
     __slots__ = ()
 
     @_require.paying
-    def watch(
-        self,
-        threshold: int,
-        *,
-        epsilon: Real,
-        delta: float = 0.0,
-        positives: int = 1,
-        number: int | None = None,
-        numeric: bool = False,
-        gap: bool = False,
-        questions: int | None = None,
-        sensitivity: int = 1,
-        monotone: bool | None = None,
-        split: tuple[Real, ...] | None = None,
-    ) -> Watch:
+    @takes(WatchTerms)
+    def watch(self, threshold: int, terms: WatchTerms) -> Watch:
         """Start a sparse vector, which tells for each of many counts whether it is above a threshold. Its
         price is charged now, and it halts after `positives` answers "above".
 
-        `numeric`: also release a noisy value with each answer "above"; it is part of the price. `gap`:
-        release by how much the noisy count exceeds the noisy threshold, which is free. `monotone`: by default
-        whether counts are monotone under the declared neighbors. `questions`, `sensitivity` and `split` are
-        those of `mechanisms.SparseVector`. With a `delta` above zero the threshold is drawn anew after each
-        answer "above" (`mechanisms.RedrawnSparseVector`), which is cheaper for many positives. `number`, that
-        of its charge in the ledger, continues a watch that was started before.
+        With a `delta` above zero it is `mechanisms.RedrawnSparseVector`, else `mechanisms.SparseVector`.
         """
-        options: dict[str, Any] = {
-            "public": self.public,
-            "threshold": threshold,
-            "epsilon": epsilon,
-            "positives": positives,
-            "monotone": self.public.neighbors is ADD_REMOVE if monotone is None else monotone,
-            "numeric": numeric,
-            "gap": gap,
-            "questions": questions,
-            "sensitivity": sensitivity,
-            "split": split,
-        }
+        monotone = self.public.neighbors is ADD_REMOVE if terms.monotone is None else terms.monotone
+        options = {**values(terms), "monotone": monotone, "public": self.public, "threshold": threshold}
+        number, delta = options.pop("number"), options.pop("delta")
         vector = SparseVector(**options) if delta == 0 else RedrawnSparseVector(**options, delta=delta)
-        return Watch(
-            self.start(vector)
-            if number is None
-            else self.curator.resume(vector, number, analyst=self.analyst)
-        )
+        if number is None:
+            return Watch(self.start(vector))
+        return Watch(self.curator.resume(vector, number, analyst=self.analyst))
 
     @_require.paying
-    def stream(
-        self,
-        text: str,
-        *,
-        epsilon: Real | None = None,
-        delta: float | None = None,
-        rho: Real | None = None,
-        horizon: int | None = None,
-        strategy: str = "auto",
-        participations: int | None = None,
-        separation: int | None = None,
-        clock: str | None = None,
-        window: int | None = None,
-        decay: float | None = None,
-        restart: int | None = None,
-        rows: int | None = None,
-        groups: int | None = None,
-        number: int | None = None,
-    ) -> Stream:
+    @takes(StreamTerms)
+    def stream(self, text: str, terms: StreamTerms) -> Stream:
         """Start a continual counter, which publishes a count or a sum again at every tick. One price for all
         ticks is charged now.
 
         `text` is one SELECT of a COUNT or a SUM, or with GROUP BY declared columns a vector of them. A column
         of declared days in GROUP BY (or named by `clock`) is the clock: each of its days is a tick, and the
         ticks are closed in order. `epsilon` (with `delta`) or `rho` is the price of all `horizon` ticks
-        together. `participations`: in how many ticks one unit may count, at least `separation` ticks apart;
-        it must be given where the unit is a column. `rows`, `groups`: what one unit may contribute to one
-        tick. `strategy`, `window`, `decay` and `restart` are those of `streaming.ContinualCounter`. `number`,
-        that of its charge in the ledger, continues a stream that was started before.
+        together. `participations` must be given where the unit is a column.
         """
-        from .streams import open_stream
+        from .streams import Stream, stream_counter
 
-        options = {name: value for name, value in locals().items() if name not in ("self", "open_stream")}
-        return open_stream(self, options.pop("text"), options.pop("number"), **options)
+        mechanism = stream_counter(self, text, terms)
+        return (
+            Stream.begin(self, mechanism)
+            if terms.number is None
+            else Stream.resume(self, mechanism, terms.number)
+        )
 
     @_require.paying
-    def online(
-        self,
-        loss: Any,
-        *,
-        learner: str = "auto",
-        horizon: int | None = None,
-        clip: Real | None = None,
-        space: Any = None,
-        epsilon: Real | None = None,
-        delta: float | None = None,
-        rho: Real | None = None,
-        batch: Real = 1,
-        ridge: Real = 0,
-        parameter: Real | None = None,
-        strategy: str = "auto",
-        clock: str | None = None,
-        participations: int | None = None,
-        separation: int | None = None,
-        number: int | None = None,
-    ) -> OnlineStream:
+    @takes(OnlineTerms)
+    def online(self, loss: Any, terms: OnlineTerms) -> OnlineStream:
         """Start an online learner, which releases a decision before each round. One price for all rounds is
         charged now; each `feed` of the returned stream is one round.
 
         `loss`: one of `streaming.SquaredLoss`, `LogisticLoss`, `SquaredDistance`, `LinearLoss`. `learner`:
         "leader" (follow the approximate leader), "mirror" (online mirror descent), "experts" (expert advice)
-        or "auto". The other options are those of `streaming.learner`. `number`, that of its charge in the
-        ledger, continues a learner that was started before.
+        or "auto". The other options are those of `streaming.learner`.
         """
-        from .streams import open_learner
+        from .streams import OnlineStream, online_learner
 
-        options = {name: value for name, value in locals().items() if name not in ("self", "open_learner")}
-        return open_learner(self, options.pop("loss"), options.pop("number"), **options)
+        mechanism = online_learner(self, loss, terms)
+        if terms.number is None:
+            return OnlineStream.begin(self, mechanism)
+        return OnlineStream.resume(self, mechanism, terms.number)
 
     @_require.paying
     def feed(self, live: Any, *, number: int | None = None) -> Fed:

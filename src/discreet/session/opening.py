@@ -178,7 +178,9 @@ def _policy(budget: Budget | None, analysts: Mapping[str, Budget | None] | None,
     """Return the policy of a new ledger; `where` completes the error "there is no ledger ..."."""
     if budget is None:
         raise LedgerError(
-            f"there is no ledger {where} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
+            f"there is no ledger {where} yet.",
+            remedy="Give a budget, such as dp.Budget(epsilon=1), and one is made.",
+            option="budget",
         )
     return Policy(budget=budget, analysts=tuple((analysts or {}).items()))
 
@@ -250,8 +252,9 @@ def _open_curator(
         names = ", ".join(name for name, _ in policy.analysts)
         analyst_words = f"analysts {names}" if names else "no analysts"
         raise LedgerError(
-            f"{path} was made with {policy.budget} and {analyst_words}. Nothing was changed. Open it "
-            f"without a budget, or change the budgets with session.curator.change_policy(...)."
+            f"{path} was made with {policy.budget} and {analyst_words}. Nothing was changed.",
+            remedy="Open it without a budget, or change the budgets with session.curator.change_policy(...).",
+            option="budget",
         )
     return curator
 

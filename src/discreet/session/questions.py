@@ -8,7 +8,7 @@ the caller may see them; and what one question would cost at several prices.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,17 @@ from ..explaining.subjects import Spending, explain_question, explain_spending
 from ..query import Answer, Query
 from ..query.mechanism import cut_off_sql
 from ..query.preview import Preview
-from .base import QueryPreview, SessionBase, Terms, require_sql
+from .base import QueryPreview, SessionBase, priced, refusing, require_sql
+from .options import (
+    CutOffTerms,
+    QuestionTerms,
+    Terms,
+    WorkloadQuestionTerms,
+    WorkloadTerms,
+    defaults,
+    takes,
+    values,
+)
 
 if TYPE_CHECKING:
     from ..curator.accounts import Account
@@ -38,80 +48,41 @@ class Questions(SessionBase):
     __slots__ = ()
 
     @_require.paying
-    def sql(
-        self,
-        text: str,
-        *,
-        epsilon: Real | None = None,
-        rho: Real | None = None,
-        within: float | None = None,
-        confidence: float = 0.95,
-        delta: float | None = None,
-        noise: str = "auto",
-        rows: int | None = None,
-        groups: int | None = None,
-        weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
-        other: bool = False,
-        fresh: bool = False,
-    ) -> Answer:
+    @takes(QuestionTerms)
+    def sql(self, text: str, terms: QuestionTerms) -> Answer:
         """Answer a SQL query privately, charged before it is computed; the same question again is answered
         from the ledger, free.
 
         Give one of: the price `epsilon`, the price `rho`, or the accuracy `within`, the error that is not
-        exceeded with probability `confidence`. `delta`: by default a part of the budget's delta: half of the
-        share that `epsilon` has of the budget's epsilon, or a hundredth for a budget in rho. `noise`:
-        "laplace", "gaussian" or "auto". `rows`, `groups`: how many rows of one unit count, and in how many
-        groups. `weights`: how the price is divided between output columns. `other`: groups that are not shown
-        are added up in one row. `fresh`: pay for new noise instead of repeating an earlier answer.
+        exceeded with probability `confidence`.
         """
-        terms = Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
-        with terms.refusing():
-            release = self.curator.ask(self._query(text, terms), analyst=self.analyst, text=text, fresh=fresh)
+        with refusing(terms):
+            release = self.curator.ask(
+                self._query(text, terms), analyst=self.analyst, text=text, fresh=terms.fresh
+            )
         # A statement with several counts may be answered as a workload of one statement, whose value is a
         # tuple with one answer per statement.
         answer: Answer = release.value[0] if isinstance(release.value, tuple) else release.value
         return answer
 
     @_require.paying
-    def workload(
-        self,
-        queries: Sequence[str],
-        *,
-        epsilon: Real | None = None,
-        rho: Real | None = None,
-        delta: float | None = None,
-        rows: int | None = None,
-        fresh: bool = False,
-    ) -> tuple[Answer, ...]:
+    @takes(WorkloadQuestionTerms)
+    def workload(self, queries: Sequence[str], terms: WorkloadQuestionTerms) -> tuple[Answer, ...]:
         """Answer several counting queries together, at one price for all, and return their answers in the
         same order. The answers are consistent with each other.
 
-        `rows`: how many rows of one unit count in all queries together. `preview([...])` compares the error
-        with that of separate queries at the same total price.
+        `preview([...])` compares the error with that of separate queries at the same total price.
         """
-        workload = self._workload(queries, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
+        workload = self._workload(queries, terms)
         text = "; ".join(workload.queries)
         answers: tuple[Answer, ...] = self.curator.ask(
-            workload, analyst=self.analyst, text=text, fresh=fresh
+            workload, analyst=self.analyst, text=text, fresh=terms.fresh
         ).value
         return answers
 
     @_require.check_options
-    def preview(
-        self,
-        text: str | Sequence[str],
-        *,
-        epsilon: Real | None = None,
-        rho: Real | None = None,
-        within: float | None = None,
-        confidence: float = 0.95,
-        delta: float | None = None,
-        noise: str = "auto",
-        rows: int | None = None,
-        groups: int | None = None,
-        weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
-        other: bool = False,
-    ) -> QueryPreview:
+    @takes(Terms)
+    def preview(self, text: str | Sequence[str], terms: Terms) -> QueryPreview:
         """Preview price, error and plan of a question, and how many such questions the budget pays for.
 
         Options as in `sql`. A list of questions is previewed as one `workload`, with the options of
@@ -120,49 +91,29 @@ class Questions(SessionBase):
         """
         query: Any
         require_sql(text)
-        if not isinstance(text, str):
-            if within is not None or noise != "auto" or groups is not None or weights or other:
-                raise InvalidInput(
-                    "a list of questions is previewed as a workload, which has the options epsilon, delta, "
-                    "rho and rows. Leave the others out."
-                )
-            query = self._workload(text, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
-            cost = self.curator.preview(
-                query.event, analyst=self.analyst, requested_price=requested_price_of(query)
-            )
-            answered = self.curator.given_before(query, self.analyst)
-            return QueryPreview(query.preview(confidence), cost, answered)
-        terms = Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
-        query = self._query(text, terms)
+        if isinstance(text, str):
+            query = self._query(text, terms)
+        else:
+            query = self._workload(text, workload_terms(terms))
         cost = self.curator.preview(
             query.event, analyst=self.analyst, requested_price=requested_price_of(query)
         )
-        query_preview = (
-            query.preview(confidence) if isinstance(query, Query) else query.preview_of_one(confidence)
-        )
+        # One statement that became a workload is shown as one question.
+        is_one = isinstance(text, str) and not isinstance(query, Query)
+        query_preview = (query.preview_of_one if is_one else query.preview)(terms.confidence)
         return QueryPreview(query_preview, cost, self.curator.given_before(query, self.analyst))
 
     @_require.paying
-    def cut_off(
-        self,
-        *,
-        rows: int | None = None,
-        groups: int | None = None,
-        by: str | None = None,
-        where: str | None = None,
-        epsilon: Real | None = None,
-        within: float | None = None,
-        delta: float | None = None,
-    ) -> Answer:
+    @takes(CutOffTerms)
+    def cut_off(self, terms: CutOffTerms) -> Answer:
         """Ask, for a price, how many units a limit on contributions affects: those with more than `rows`
         rows, or with rows in more than `groups` groups of the column `by`.
 
-        The answer has the columns `units` (all units) and `above` (those above the limit). `where`: a
-        condition on rows, the same as in the query for which the limit is considered. This is an ordinary SQL
-        query: it is recorded in the ledger, and free the second time.
+        The answer has the columns `units` (all units) and `above` (those above the limit). This is an
+        ordinary SQL query: it is recorded in the ledger, and free the second time.
         """
-        text = cut_off_sql(self.public, rows, groups, by, where)
-        return self.sql(text, epsilon=epsilon, within=within, delta=delta)
+        text = cut_off_sql(self.public, terms.rows, terms.groups, terms.by, terms.where)
+        return self.sql(text, epsilon=terms.epsilon, within=terms.within, delta=terms.delta)
 
     @_require.check_options
     def plan(self, work: Sequence[Any], *, epsilon: Real, together: bool = True) -> BudgetPlan:
@@ -200,33 +151,41 @@ class Questions(SessionBase):
         """Return the priced query of one statement, with the options of `sql`; used by `planning`."""
         return self._query(text, Terms(**options))
 
-    def _workload(
-        self,
-        queries: Sequence[str],
-        *,
-        epsilon: Real | None = None,
-        rho: Real | None = None,
-        delta: float | None = None,
-        rows: int | None = None,
-    ) -> WorkloadQuery:
+    def _priced_workload(self, queries: Sequence[str], **options: Any) -> WorkloadQuery:
+        """Return the priced workload of several queries, with the options of `workload`; used by
+        `planning`."""
+        return self._workload(queries, WorkloadTerms(**options))
+
+    def _workload(self, queries: Sequence[str], terms: WorkloadTerms) -> WorkloadQuery:
         """Return the priced workload of several counting queries."""
         from ..query import WorkloadQuery
 
-        query_delta = delta
-        if query_delta is None:
-            query_delta = (
-                0.0 if rho is not None or epsilon is None else self._delta(epsilon, self.curator.policy)
-            )
+        delta = terms.delta
+        if delta is None:
+            priced_by_epsilon = terms.rho is None and terms.epsilon is not None
+            delta = self._delta(terms.epsilon, self.curator.policy) if priced_by_epsilon else 0.0
         texts = tuple(_require.listed(queries=queries))
         return WorkloadQuery(
-            queries=texts, public=self.public, epsilon=epsilon, rho=rho, delta=query_delta, rows=rows
-        )
+            queries=texts, public=self.public, epsilon=terms.epsilon, rho=terms.rho, delta=delta,
+            rows=terms.rows,
+        )  # fmt: skip
 
     def _query(self, text: str, terms: Terms) -> Query | WorkloadQuery:
         """Return the priced query of one statement: a `WorkloadQuery` where it has several counts that are
         better answered together, else a `Query`."""
         policy = self.curator.policy
-        return terms.query(text, self.public, lambda epsilon: self._delta(epsilon, policy))
+        return priced(terms, text, self.public, lambda epsilon: self._delta(epsilon, policy))
+
+
+def workload_terms(terms: Terms) -> WorkloadTerms:
+    """Return the options of a preview as those of a workload; refuse those that a workload does not have."""
+    others = defaults(Terms).keys() - {*defaults(WorkloadTerms), "confidence"}
+    if any(values(terms)[name] != defaults(Terms)[name] for name in others):
+        raise InvalidInput(
+            "a list of questions is previewed as a workload, which has the options epsilon, delta, rho and "
+            "rows. Leave the others out."
+        )
+    return WorkloadTerms(**values(terms, WorkloadTerms))
 
 
 def explain_ledger(session: Questions, audience: str, delta: float | None) -> Explanation:
@@ -281,7 +240,7 @@ def explain_sql(session: Questions, text: str, audience: str, options: dict[str,
         raise _require.fail(
             "text", type(text).__name__, "the text of one SELECT; for several, use preview([...])"
         )
-    unknown = [name for name in options if name not in Terms.__dataclass_fields__]
+    unknown = [name for name in options if name not in defaults(Terms)]
     if unknown:
         raise UnknownOption(f"explain has no option {unknown[0]!r}: it takes those of preview.")
     terms = Terms(**options)

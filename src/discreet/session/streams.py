@@ -16,7 +16,6 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import from_json, tag_of, to_json
-from .._require import Real
 from .._text import is_text
 from ..curator import STEWARD, Curator
 from ..curator.accounts import SPENDING
@@ -32,6 +31,7 @@ from ..tables import EngineError, Memory, Source, connect, connect_postgres
 from ..tables.engines.postgres_tables import is_address
 from ..tables.engines.spark_files import is_frame
 from ..tables.files import refuse_empty
+from .options import OnlineTerms, StreamTerms, chosen
 
 if TYPE_CHECKING:
     from .base import SessionBase
@@ -64,6 +64,12 @@ class Stream(_require.NearestNames):
                 "which every period pays for, or give it a clock: GROUP BY a column of days."
             )
         return cls(session, mechanism, session.curator.start(mechanism, analyst=session.analyst).number)
+
+    @classmethod
+    def resume(cls, session: SessionBase, mechanism: Any, number: int) -> Self:
+        """Continue the counter (or the learner) whose charge has this `number`."""
+        session.curator.resume(mechanism, number, analyst=session.analyst)
+        return cls(session, mechanism, number)
 
     @_require.check_options
     def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
@@ -259,29 +265,24 @@ class OnlineStream(Stream):
         return f"<OnlineStream {self.number} of {table!r}: {kind}, {rounds}>"
 
 
-def open_learner(session: SessionBase, loss: Any, number: int | None, **options: Any) -> OnlineStream:
-    """Start an online learner, or continue the one whose charge has this `number`."""
-    mechanism = online_learner(session, loss, **options)
-    if number is None:
-        return OnlineStream.begin(session, mechanism)
-    session.curator.resume(mechanism, number, analyst=session.analyst)
-    return OnlineStream(session, mechanism, number)
-
-
-def online_learner(session: SessionBase, loss: Any, **options: Any) -> OnlineLearner:
-    """Return the priced learner of a loss, with the options of `Session.online`. Nothing is read or
-    charged."""
-    arguments = {name: value for name, value in options.items() if value is not None}
-    epsilon, rho = arguments.get("epsilon"), arguments.get("rho")
-    if epsilon is None and rho is None:
+def online_learner(session: SessionBase, loss: Any, terms: OnlineTerms) -> OnlineLearner:
+    """Return the priced learner of a loss. Nothing is read or charged."""
+    if terms.epsilon is None and terms.rho is None:
         raise InvalidInput("say what the learner may cost in all: epsilon=1.")
-    if epsilon is not None:
-        _require.price(epsilon=epsilon)
-    if session.public.unit.column is not None and "participations" not in arguments:
+    _check_price_and_participations(session, terms)
+    options = chosen(terms)
+    options.pop("number", None)
+    if terms.delta is None and terms.rho is None:
+        options["delta"] = session._delta(terms.epsilon, session.curator.policy)
+    return learner(session.public, loss, **options)
+
+
+def _check_price_and_participations(session: SessionBase, terms: OnlineTerms | StreamTerms) -> None:
+    """Refuse a price out of range, and a table of people without `participations`."""
+    if terms.epsilon is not None:
+        _require.price(epsilon=terms.epsilon)
+    if session.public.unit.column is not None and terms.participations is None:
         raise _participations(session.public)
-    if "delta" not in arguments and rho is None:
-        arguments["delta"] = session._delta(epsilon, session.curator.policy)
-    return learner(session.public, loss, **arguments)
 
 
 def _participations(public: Public) -> InvalidInput:
@@ -290,16 +291,6 @@ def _participations(public: Public) -> InvalidInput:
         f"one person (column {public.unit.column!r}) may have rows in several ticks. Say in how many they "
         "may count, participations=..."
     )
-
-
-def open_stream(session: SessionBase, text: str, number: int | None = None, **options: Any) -> Stream:
-    """Start a stream with the options of `Session.stream`, or continue the one whose charge has this
-    `number`."""
-    mechanism = stream_counter(session, text, **options)
-    if number is None:
-        return Stream.begin(session, mechanism)
-    session.curator.resume(mechanism, number, analyst=session.analyst)
-    return Stream(session, mechanism, number)
 
 
 def find_stream(session: SessionBase, number: int | None = None) -> Stream:
@@ -322,46 +313,24 @@ def find_stream(session: SessionBase, number: int | None = None) -> Stream:
             "with session.stream(...), or discreet stream start."
         )
     mechanism = as_of(from_json(matching[-1].body["mechanism"]), session.public)
-    session.curator.resume(mechanism, matching[-1].seq, analyst=session.analyst)
     kind = OnlineStream if isinstance(mechanism, OnlineLearner) else Stream
-    return kind(session, mechanism, matching[-1].seq)
+    return kind.resume(session, mechanism, matching[-1].seq)
 
 
-def stream_counter(
-    session: SessionBase,
-    text: str,
-    *,
-    epsilon: Real | None = None,
-    delta: float | None = None,
-    rho: Real | None = None,
-    participations: int | None = None,
-    clock: str | None = None,
-    rows: int | None = None,
-    groups: int | None = None,
-    **options: Any,
-) -> ContinualCounter:
-    """Return the priced counter of a SQL text, with the options of `Session.stream`. Nothing is read or
-    charged. Options that are None get the defaults of `streaming.counter`.
+def stream_counter(session: SessionBase, text: str, terms: StreamTerms) -> ContinualCounter:
+    """Return the priced counter of a SQL text. Nothing is read or charged. Options that are None get the
+    defaults of `streaming.counter`.
     """
-    public = session.public
-    if epsilon is None and rho is None:
+    public, clock, delta = session.public, terms.clock, terms.delta
+    if terms.epsilon is None and terms.rho is None:
         raise InvalidInput("say what the stream may cost in all: epsilon=1.")
-    if epsilon is not None:
-        _require.price(epsilon=epsilon)
-    if public.unit.column is not None and participations is None:
-        raise _participations(public)
-    statistic, grouped_clock = stream_statistic(text, public, rows=rows, groups=groups)
+    _check_price_and_participations(session, terms)
+    statistic, grouped_clock = stream_statistic(text, public, rows=terms.rows, groups=terms.groups)
     if clock is not None and grouped_clock not in (None, clock):
         raise InvalidInput(f"GROUP BY {grouped_clock} and clock={clock!r} are two clocks. Give one of them.")
     if delta is None:
-        delta = 0.0 if rho is not None else session._delta(epsilon, session.curator.policy)
+        delta = 0.0 if terms.rho is not None else session._delta(terms.epsilon, session.curator.policy)
+    options = chosen(replace(terms, number=None, rows=None, groups=None))
     return counter(
-        public,
-        statistic,
-        epsilon=epsilon,
-        delta=delta,
-        rho=rho,
-        clock=clock or grouped_clock,
-        participations=1 if participations is None else participations,
-        **{name: value for name, value in options.items() if value is not None},
+        public, statistic, **{"participations": 1, **options, "delta": delta, "clock": clock or grouped_clock}
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,76 +24,80 @@ from ..._errors import InvalidInput, Unsupported
 from ..._round import UpperAmount
 from ..._text import visible
 from ...accounting.pricing import Comparison
+from ...session.options import values
 from . import forms
 from .forms import EventOptions
+from .options import FORCE, JSON
+from .parser import Named, flag
 
 KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(forms.KINDS)}.", show_default=False)]
-NOISE = Annotated[
-    str | None,
-    typer.Option(help="Noise deviation (Gaussian) or scale (Laplace), divided by the sensitivity."),
-]
-SCALE = Annotated[str | None, typer.Option(help="Scale of discrete Laplace noise.")]
-VARIANCE = Annotated[str | None, typer.Option(help="Variance of discrete Gaussian noise.")]
-SENSITIVITY = Annotated[
-    int, typer.Option(help="How far one unit moves the integer that discrete noise is added to.")
-]
-EACH = Annotated[
-    str | None, typer.Option(help="Epsilon of one release (pure, randomized-response, exponential).")
-]
-CATEGORIES = Annotated[int, typer.Option(help="Number of possible answers of randomized response.")]
-TIMES = Annotated[int | None, typer.Option(help="How often it is released; for dpsgd the number of steps.")]
-RATE = Annotated[
-    str | None, typer.Option(help="Every unit is in a sample with this probability (Poisson sampling).")
-]
-N = Annotated[int | None, typer.Option("--n", help="dpsgd: number of units, as declared.")]
-BATCH = Annotated[int | None, typer.Option(help="dpsgd: expected batch size.")]
-EPOCHS = Annotated[str | None, typer.Option(help="dpsgd: passes over the data.")]
-NEIGHBORS = Annotated[str, typer.Option(help="add_remove, replace or zero_out.")]
-EVENT = Annotated[
-    str | None, typer.Option(help="A JSON description of an event: a file, or - for standard input.")
-]
-DELTA = Annotated[
-    float, typer.Option(help="The additive delta beside epsilon; far below one over the number of people.")
-]
-COMPARE = Annotated[bool, typer.Option("--compare", help="Every accountant's epsilon, side by side.")]
-PLOT = Annotated[
-    Path | None, typer.Option(help="Save a picture: cost over steps, orders, trade-off, profile.")
-]
-FORCE = Annotated[bool, typer.Option("--force", help="Overwrite a picture that exists.")]
-ACCOUNTANT = Annotated[str, typer.Option(help="tightest, pld, rdp, zcdp, gdp, optimal, advanced or basic.")]
-JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventWords:
+    """The options that describe an event, as they are written."""
+
+    noise_multiplier: Annotated[
+        str | None, "Noise deviation (Gaussian) or scale (Laplace), divided by the sensitivity."
+    ] = None
+    scale: Annotated[str | None, "Scale of discrete Laplace noise."] = None
+    variance: Annotated[str | None, "Variance of discrete Gaussian noise."] = None
+    sensitivity: Annotated[int, "How far one unit moves the integer that discrete noise is added to."] = 1
+    each: Annotated[str | None, "Epsilon of one release (pure, randomized-response, exponential)."] = None
+    categories: Annotated[int, "Number of possible answers of randomized response."] = 2
+    times: Annotated[int | None, "How often it is released; for dpsgd the number of steps."] = None
+    rate: Annotated[str | None, "Every unit is in a sample with this probability (Poisson sampling)."] = None
+    n: Annotated[int | None, "dpsgd: number of units, as declared."] = None
+    batch: Annotated[int | None, "dpsgd: expected batch size."] = None
+    epochs: Annotated[str | None, "dpsgd: passes over the data."] = None
+    neighbors: Annotated[str, "add_remove, replace or zero_out."] = "add_remove"
+
+    @property
+    def exact(self) -> EventOptions:
+        """Return them with numbers instead of words; decimals are read exactly."""
+        words = values(self)
+        numbers = ("noise_multiplier", "scale", "variance", "each", "rate", "epochs")
+        return EventOptions(**words | {name: forms.exact(words[name], flag(name)) for name in numbers})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What `discreet calibrate` is to reach."""
+
+    epsilon: Annotated[float | None, Named("Target: epsilon at `delta`.", "--epsilon")] = None
+    delta: Annotated[float | None, "Target: delta at `epsilon`."] = None
+    advantage: Annotated[float | None, "Target: an attacker's largest TPR - FPR."] = None
+    tpr: Annotated[float | None, "Target: an attacker's largest true-positive rate at `fpr`."] = None
+    fpr: Annotated[float | None, "Target: the false-positive rate of `tpr`."] = None
+
+
+ACCOUNTANT = typer.Option(
+    "tightest",
+    "--accountant",
+    help="tightest, pld, rdp, zcdp, gdp, optimal, advanced or basic.",
+)
 
 
 def epsilon(
     kind: KIND = None,
-    # For typer, `...` says that the option must be given.
-    delta: DELTA = ...,  # type: ignore[assignment]
-    noise_multiplier: NOISE = None,
-    scale: SCALE = None,
-    variance: VARIANCE = None,
-    sensitivity: SENSITIVITY = 1,
-    each: EACH = None,
-    categories: CATEGORIES = 2,
-    times: TIMES = None,
-    rate: RATE = None,
-    n: N = None,
-    batch: BATCH = None,
-    epochs: EPOCHS = None,
-    neighbors: NEIGHBORS = "add_remove",
-    event: EVENT = None,
-    accountant: ACCOUNTANT = "tightest",
-    compare: COMPARE = False,
-    as_json: JSON = False,
-    plot: PLOT = None,
-    force: FORCE = False,
+    *,
+    delta: float = typer.Option(
+        ..., help="The additive delta beside epsilon; far below one over the number of people."
+    ),
+    words: EventWords,
+    event: str = typer.Option(
+        None, "--event", help="A JSON description of an event: a file, or - for standard input."
+    ),
+    accountant: str = ACCOUNTANT,
+    compare: bool = typer.Option(False, "--compare", help="Every accountant's epsilon, side by side."),
+    as_json: bool = JSON,
+    plot: Path = typer.Option(
+        None, "--plot", help="Save a picture: cost over steps, orders, trade-off, profile."
+    ),
+    force: bool = FORCE,
 ) -> None:
-    """What does this cost? The epsilon of training, of noise, of many releases.
-
-    [dim]discreet epsilon dpsgd --n 60000 --batch 256 --epochs 60 --noise-multiplier 1.1 --delta 1e-5[/]
-    [dim]discreet epsilon laplace --noise-multiplier 10 --times 100 --delta 1e-6 --compare[/]
-    """
-    options = _event_options(locals())
-    plot = forms.picture(plot)
+    options = words.exact
+    plot = forms.picture(plot)  # type: ignore[assignment]
     # `data`: the picture is never written over the file that describes the event.
     forms.check(plot, force=force, data=[] if event in (None, "-") else [event], makes_folder=True)
     priced_event = _event(kind, event, options)
@@ -129,40 +133,19 @@ def epsilon(
 
 def calibrate(
     kind: KIND = None,
-    find: Annotated[str, typer.Option(help="What to solve for: noise, times or rate.")] = "noise",
-    epsilon: Annotated[float | None, typer.Option(help="Target: epsilon at --delta.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Target: delta at --epsilon.")] = None,
-    advantage: Annotated[float | None, typer.Option(help="Target: an attacker's largest TPR - FPR.")] = None,
-    tpr: Annotated[
-        float | None, typer.Option(help="Target: an attacker's largest true-positive rate at --fpr.")
-    ] = None,
-    fpr: Annotated[float | None, typer.Option(help="Target: the false-positive rate of --tpr.")] = None,
-    noise_multiplier: NOISE = None,
-    scale: SCALE = None,
-    variance: VARIANCE = None,
-    sensitivity: SENSITIVITY = 1,
-    each: EACH = None,
-    categories: CATEGORIES = 2,
-    times: TIMES = None,
-    rate: RATE = None,
-    n: N = None,
-    batch: BATCH = None,
-    epochs: EPOCHS = None,
-    neighbors: NEIGHBORS = "add_remove",
-    accountant: ACCOUNTANT = "tightest",
-    as_json: JSON = False,
+    *,
+    find: str = typer.Option("noise", "--find", help="What to solve for: noise, times or rate."),
+    goal: Target,
+    words: EventWords,
+    accountant: str = ACCOUNTANT,
+    as_json: bool = JSON,
 ) -> None:
-    """What may I do for this cost? The least noise, the most steps, the largest sampling rate.
-
-    [dim]discreet calibrate dpsgd --n 60000 --batch 256 --epochs 60 --epsilon 3 --delta 1e-5[/]
-    [dim]discreet calibrate gaussian --noise-multiplier 50 --find times --epsilon 1 --delta 1e-6[/]
-    """
     if kind is None:
         raise InvalidInput(f"say what to calibrate: one of {', '.join(forms.KINDS)}.")
     # `settle` refuses options that the kind does not take, and turns those of dpsgd into a rate and steps.
-    options = forms.settle(kind, _event_options(locals()))
+    options = forms.settle(kind, words.exact)
     option = _solved_option(kind, find)
-    target = {"epsilon": epsilon, "delta": delta, "advantage": advantage, "tpr": tpr, "fpr": fpr}
+    target = asdict(goal)
     solution = _solve(kind, options, option, accountant, target)
     priced_event = forms.event(kind, _with_option(options, option, solution))
     achieved = _achieved(priced_event, target, accountant)
@@ -178,19 +161,6 @@ def calibrate(
         f"{_batch_of(kind, options, option, solution)}{_solution_in_words(option, achieved)}",
         soft_wrap=True,
     )
-
-
-def _event_options(options: dict[str, Any]) -> EventOptions:
-    """Return the options of an event from all options of a command, by their names; decimals are read
-    exactly."""
-    numbers = ("noise_multiplier", "scale", "variance", "each", "rate", "epochs")
-    numbers_by_name: dict[str, Any] = {
-        name: forms.exact(options[name], f"--{name.replace('_', '-')}") for name in numbers
-    }
-    others_by_name: dict[str, Any] = {
-        name: options[name] for name in ("sensitivity", "categories", "times", "n", "batch", "neighbors")
-    }
-    return EventOptions(**numbers_by_name, **others_by_name)
 
 
 def _event(kind: str | None, source: str | None, options: EventOptions) -> acc.Event:

@@ -20,6 +20,7 @@ from rich.text import Text
 from ..._errors import InvalidInput
 from ..._text import visible
 from . import forms
+from .options import FORCE, JSON
 
 
 def audit(
@@ -49,14 +50,9 @@ def audit(
     html: Annotated[
         Path | None, typer.Option(help="Save a page with the trade-off, claimed and observed.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a page that exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
+    force: bool = FORCE,
+    as_json: bool = JSON,
 ) -> None:
-    """Try to refute a privacy claim: a lower bound on epsilon, with confidence. Exit code 1 if the claim is
-    refuted.
-
-    [dim]discreet audit mypackage.noise:noisy_sum --epsilon 1 --on '[1, 0]' --neighbor '[0]'[/]
-    """
     # imported here: slow to load, and --help does not need them
     from ... import auditing
     from ...mechanisms import Mechanism

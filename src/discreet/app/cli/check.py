@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -18,18 +17,12 @@ from ...tables.files import formatted
 from ...tables.fit import fit_of, not_utf8
 from ...tables.schema import data_of as related_data
 from ..requests import beside, data_of, fit_json, refuse_password
-from .query import DATA, JSON, LEDGER, SCHEMA
+from .options import DATA, JSON, Files
 
 
-def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_json: bool = JSON) -> None:
-    """Look, as the steward, how well a file fits its schema. Not for analysts: the shares are not private.
-
-    Per column the coarse share that is missing, does not convert, or lies outside the declared bounds or
-    categories; and how many people have more rows, or are in more groups of a column, than the declared
-    limits. Never a value of the data, and never a proposal of bounds. The ledger, if there is one, records
-    that it was looked at.
-    """
+def check(data: str = DATA, *, files: Files, as_json: bool = JSON) -> None:
     refuse_password(data)
+    schema, ledger = files.schema, files.ledger
     schema_path, ledger_path = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
     if not schema_path.exists():
         raise InvalidInput(

@@ -16,15 +16,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperGroup
 
 from ..._errors import DescriptionError, InvalidInput, MissingExtra
 from ..._text import visible
 from . import forms
 from .forms import exact
+from .options import FORCE, JSON
+from .parser import Group, Shell
 
 
-class SurveyGroup(TyperGroup):
+class SurveyGroup(Group):
     """Runs `survey FILE` for `discreet collect FILE` where the file ends in .toml."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -32,16 +33,10 @@ class SurveyGroup(TyperGroup):
         return super().resolve_command(ctx, ["survey", *args] if args[0].endswith(".toml") else args)
 
 
-collect = typer.Typer(
-    cls=SurveyGroup,
-    help="Ask people who trust nobody: each report is private before it leaves them.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+collect = Shell(cls=SurveyGroup, no_args_is_help=True)
 
 EPSILON = typer.Option(..., "--epsilon", "-e", help="The epsilon of one report, for the person who gives it.")
 BITS = typer.Option(None, "--bits", help="The largest length of a report, in bits.")
-JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
 CATEGORIES = typer.Option(None, "--categories", help="The possible values, separated by commas.")
 BETWEEN = typer.Option(
     None, "--between", help="For numbers: their bounds, such as 0,120. The mean is estimated."
@@ -90,7 +85,7 @@ def randomize(
     between: str = BETWEEN,
     bits: int = BITS,
     out: Path = typer.Option(None, "--out", "-o", help="Where the reports go. By default standard output."),
-    force: bool = forms.FORCE,
+    force: bool = FORCE,
 ) -> None:
     """Turn values into private reports, as a device would send them. The first line describes the randomizer,
     each further line is a report.
@@ -167,7 +162,7 @@ def browser(
     between: str = BETWEEN,
     people: int = typer.Option(10_000, "--people", help="About how many people will report."),
     bits: int = BITS,
-    force: bool = forms.FORCE,
+    force: bool = FORCE,
 ) -> None:
     """Write the client for a web page: discreet-local.mjs, and description.json for its `respond`."""
     from ... import local
@@ -186,9 +181,9 @@ def browser(
 @collect.command()
 def compare(
     out: Path = typer.Option(Path("local.png"), "--out", "-o", help="Where the picture goes."),
-    epsilon: str = typer.Option("1", "--epsilon", "-e"),
+    epsilon: str = typer.Option("1", "--epsilon", "-e", help="The epsilon of each model."),
     runs: int = typer.Option(50, "--runs", min=1, help="How often each count is repeated."),
-    force: bool = forms.FORCE,
+    force: bool = FORCE,
     as_json: bool = JSON,
 ) -> None:
     """Measure the error of one count in the local, the shuffle and the central model, for 100 to 100,000

@@ -24,8 +24,6 @@ def demo(
     out: Path = typer.Option(Path("out/demo"), "--out", help="Folder for the pictures."),
     list_: bool = typer.Option(False, "--list", help="List the chapters and stop."),
 ) -> None:
-    """See what discreet does, on a real table that comes with it: private answers, their price and their
-    error."""
     console = Console()
     if list_:
         for name in CHAPTERS:
@@ -44,5 +42,4 @@ def demo(
 
 
 def version() -> None:
-    """Print the version."""
     print(f"discreet {__version__}")

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -30,10 +30,12 @@ from ...explaining import Explanation
 from ...explaining import explain as explain_anything
 from ...explaining.subjects import explain_event
 from ...explaining.words import AUDIENCES
+from ...session.options import Terms, values
 from .. import requests
 from . import forms
 from .ledger import _ledger_of
-from .query import CONFIDENCE, DELTA, GROUPS, ROWS, SCHEMA, WITHIN
+from .options import FORCE, JSON, Opening
+from .parser import Only
 
 _AUDIENCE = (
     "Who reads it: public, policy or engineer. By default the public; for a planned question, an engineer."
@@ -50,29 +52,17 @@ def explain(
     ),
     sql: str = typer.Argument(None, help="Of a data file: a planned question.", show_default=False),
     audience: str = typer.Option(None, "--for", help=_AUDIENCE),
-    epsilon: float = typer.Option(None, "--epsilon", "-e", help="The price of the planned question."),
-    within: float = WITHIN,
-    confidence: float = CONFIDENCE,
-    delta: float = DELTA,
-    rows: int = ROWS,
-    groups: int = GROUPS,
-    schema: Path = SCHEMA,
-    ledger: Path = typer.Option(None, "--ledger", help="The ledger. By default DATA with .ledger added."),
-    analyst: str = typer.Option(STEWARD, "--as", "--analyst", help="Explain what this analyst may see."),
+    *,
+    terms: Annotated[Terms, Only("epsilon within confidence delta rows groups")],
+    opening: Annotated[Opening, Only("schema ledger analyst")],
     neighbors: str = typer.Option(
         "add_remove", "--neighbors", help="Of a given epsilon: add_remove, replace or zero_out."
     ),
     html: Path = typer.Option(None, "--html", help="Also write the explanation as an HTML page."),
     label: Path = typer.Option(None, "--label", help="Also write a one-page privacy label: .html or .pdf."),
-    force: bool = forms.FORCE,
-    as_json: bool = typer.Option(False, "--json", help="Machine-readable output."),
+    force: bool = FORCE,
+    as_json: bool = JSON,
 ) -> None:
-    """Say what an epsilon, a ledger, a planned question or a model means for one person, in plain words.
-
-    [dim]discreet explain 1.0[/]
-    [dim]discreet explain patients.csv --for policy --label label.pdf[/]
-    [dim]discreet explain patients.csv "SELECT COUNT(*) AS n FROM patients" --epsilon 0.5[/]
-    """
     requests.refuse_password(subject)
     for path in (html, label):
         forms.check(path, force=force, data=[subject])
@@ -80,24 +70,25 @@ def explain(
     if audience is not None and audience not in AUDIENCES:
         raise InvalidInput(f"--for must be one of {', '.join(AUDIENCES)}, got {audience!r}.")
     if sql is not None:
-        options = requests.without_none(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
-        session = requests.open_session(subject, schema=schema, ledger=ledger, analyst=analyst)
-        explanation = session.explain(sql, audience=audience, confidence=confidence, **options)
+        options = {name: values(terms)[name] for name in ("within", "rows", "groups", "delta", "epsilon")}
+        explanation = opening.session(subject).explain(
+            sql, audience=audience, confidence=terms.confidence, **requests.without_none(**options)
+        )
     else:
-        explanation = _explain_subject(subject, audience or "public", delta, neighbors, ledger, analyst)
+        explanation = _explain_subject(subject, audience or "public", terms.delta, neighbors, opening)
     _write(explanation, html, label, force)
     print(json.dumps(explanation.to_json()) if as_json else visible(str(explanation), keep="\n"))
 
 
 def _explain_subject(
-    subject: str, audience: str, delta: float | None, neighbors: str, ledger: Path | None, analyst: str
+    subject: str, audience: str, delta: float | None, neighbors: str, opening: Opening
 ) -> Explanation:
     """Explain a number, a model file, a JSON event, or what a ledger adds up to."""
     number = _number(subject)
     if number is not None:
         return explain_anything(number, delta=delta, audience=audience, neighbors=neighbors)
     # The ledger of a data file, or `subject` itself (a ledger, a model, an event) where none lies beside it.
-    path = ledger or Path(_ledger_of(Path(subject)))
+    path = opening.ledger or Path(_ledger_of(Path(subject)))
     if not path.is_file():
         raise InvalidInput(
             f"{subject!r} is not a number and there is no such file. Give an epsilon such as 1.0, a ledger, "
@@ -111,7 +102,7 @@ def _explain_subject(
         model_delta = explain_anything(event, delta=delta).risk.delta
         return explain_event(event, delta=model_delta, audience=audience, title=title, facts=facts)
     session = sessions.Session(read_only(path))
-    return (session if analyst == STEWARD else session.as_analyst(analyst)).explain(
+    return (session if opening.analyst == STEWARD else session.as_analyst(opening.analyst)).explain(
         audience=audience, delta=delta
     )
 

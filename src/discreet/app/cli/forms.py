@@ -21,15 +21,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from ... import accounting as acc
 from ..._errors import DiscreetError, InvalidInput
 from ..._public import as_neighbors
-
-FORCE = typer.Option(
-    False, "--force", help="Overwrite an output that exists. A ledger, a key or data never is."
-)
 
 # (offset, bytes at that offset) of files that are never overwritten: SQLite files such as ledgers, keys,
 # Parquet, DuckDB
@@ -240,6 +234,13 @@ def exact(text: str | None, option: str) -> Fraction | None:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):
         raise InvalidInput(f"{option} must be a number such as 0.1, 1e-3 or 1/3, got {text!r}.") from None
+
+
+def number(text: str | None, option: str) -> Fraction:
+    """Return the exact number of an option that was given."""
+    value = exact(text, option)
+    assert value is not None
+    return value
 
 
 def kind(name: str) -> ReleaseForm:

@@ -11,8 +11,9 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -27,69 +28,75 @@ from ...tables.schema import was_looked
 from .. import requests
 from ..requests import beside
 from . import forms
-from .query import DATA, ENGINE, JSON, LARGE_EPSILON, LEDGER, SCHEMA, print_note
+from .options import DATA, ENGINE, JSON, LARGE_DELTA, LARGE_EPSILON, Files
+from .parser import Named
+from .query import print_note
 
-RHO = typer.Option(None, "--rho", help="The budget as zero-concentrated privacy, instead of epsilon.")
-EPSILON = typer.Option(
-    None, "--epsilon", help="With a budget, the ledger is made too (the schema must be complete)."
-)
-DELTA = typer.Option(0.0, "--delta", help="The delta of the budget.")
-PER = typer.Option(
-    None, "--per", help="A budget for each period: COLUMN:EVERY (day to year), or a COLUMN of labels."
-)
-TOTAL = typer.Option(
-    None, "--total", help="With --per: epsilon of all periods together for one person, or unlimited."
-)
-ANALYSTS = typer.Option(
-    [], "--analyst", help="NAME, or NAME=EPSILON or NAME=EPSILON,DELTA for a budget of their own."
-)
-RELATED = typer.Option(
-    [],
-    "--related",
-    help="Another table that queries may join, drafted into the same schema file. Can be repeated.",
-)
-DELIMITER = typer.Option(
-    None, "--delimiter", help="The character between the fields of a CSV file, for the draft: ';'"
-)
-LOOK = typer.Option(
-    False,
-    "--look",
-    help="Draft types and formats of a CSV file from its values. Not private: it is marked, and noted "
-    "in the ledger.",
-)
-INTERACTIVE = typer.Option(False, "--interactive", "-i", help="Ask the draft's questions here, one by one.")
-LARGE_DELTA = typer.Option(
-    False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."
-)
+
+@dataclass(frozen=True, kw_only=True)
+class NewBudget:
+    """The budget of a new ledger, and the analysts, as the shell writes them."""
+
+    epsilon: Annotated[
+        float | None,
+        Named("With a budget, the ledger is made too (the schema must be complete).", "--epsilon"),
+    ] = None
+    rho: Annotated[float | None, "The budget as zero-concentrated privacy, instead of epsilon."] = None
+    delta: Annotated[float, "The delta of the budget."] = 0.0
+    per: Annotated[
+        str | None, "A budget for each period: COLUMN:EVERY (day to year), or a COLUMN of labels."
+    ] = None
+    total: Annotated[
+        str | None, "With --per: epsilon of all periods together for one person, or unlimited."
+    ] = None
+    analyst: Annotated[
+        list[str], "NAME, or NAME=EPSILON or NAME=EPSILON,DELTA for a budget of their own."
+    ] = field(default_factory=list)
+
+    @property
+    def budget(self) -> Budget:
+        """Return the dataset's budget."""
+        per = requests.period_of(self.per, self.total, self.delta)
+        return Budget(epsilon=self.epsilon, rho=self.rho, delta=self.delta, per=per)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """How a schema file is drafted."""
+
+    related: Annotated[
+        list[str], "Another table that queries may join, drafted into the same schema file. Can be repeated."
+    ] = field(default_factory=list)
+    delimiter: Annotated[str | None, "The character between the fields of a CSV file, for the draft: ';'"] = (
+        None
+    )
+    look: Annotated[
+        bool,
+        "Draft types and formats of a CSV file from its values. Not private: it is marked, and noted in "
+        "the ledger.",
+    ] = False
+    interactive: Annotated[
+        bool, Named("Ask the draft's questions here, one by one.", "--interactive", "-i")
+    ] = False
 
 
 def init(
     data: str = DATA,
-    schema: Path = SCHEMA,
-    epsilon: float = EPSILON,
-    rho: float = RHO,
-    delta: float = DELTA,
-    per: str = PER,
-    total: str = TOTAL,
-    analyst: list[str] = ANALYSTS,
-    related: list[str] = RELATED,
-    delimiter: str = DELIMITER,
-    look: bool = LOOK,
-    interactive: bool = INTERACTIVE,
+    *,
+    files: Files,
+    new: NewBudget,
+    draft: Draft,
     large_delta: bool = LARGE_DELTA,
     large_epsilon: bool = LARGE_EPSILON,
-    ledger: Path = LEDGER,
     engine: str = ENGINE,
     as_json: bool = JSON,
 ) -> None:
-    """Draft the schema file of a table from column names and types, never from values; then, with a budget,
-    open its ledger."""
     requests.refuse_password(data)
-    path = schema or beside(data, ".schema.toml")
-    schema_option = "" if schema is None else f" --schema {shlex.quote(str(schema))}"
+    path = files.schema or beside(data, ".schema.toml")
+    schema_option = "" if files.schema is None else f" --schema {shlex.quote(str(files.schema))}"
     if not path.exists():
-        _draft(data, path, related=related, delimiter=delimiter, look=look, interactive=interactive)
-        message = f"wrote {path}." if interactive else f"drafted {path}: answer its questions."
+        _write_draft(data, path, draft)
+        message = f"wrote {path}." if draft.interactive else f"drafted {path}: answer its questions."
         arguments = f"{shlex.quote(data)}{schema_option}"
         check_hint = f" See how the file fits: discreet check {arguments}." if engine is None else ""
         _print_result(
@@ -99,15 +106,14 @@ def init(
             schema=str(path),
         )
         return
-    _refuse_draft(path, interactive=interactive, look=look, related=related)
-    if epsilon is None and rho is None:
+    _refuse_draft(path, draft)
+    if new.epsilon is None and new.rho is None:
         raise InvalidInput(
             f"{path} exists already; nothing was changed. To open the ledger, give a budget: --epsilon 1"
         )
     session = sessions.open(
-        requests.data_of(data), schema=path, ledger=ledger or beside(data, ".ledger"),
-        budget=Budget(epsilon=epsilon, rho=rho, delta=delta, per=requests.period_of(per, total, delta)),
-        analysts=requests.analysts_of(analyst), large_delta=large_delta,
+        requests.data_of(data), schema=path, ledger=files.ledger or beside(data, ".ledger"),
+        budget=new.budget, analysts=requests.analysts_of(new.analyst), large_delta=large_delta,
         large_epsilon=large_epsilon, engine=engine,
     )  # fmt: skip
     if was_looked(path):
@@ -121,14 +127,12 @@ def init(
     _print_result(as_json, text, ledger=str(session.ledger.path), anchor=str(session.ledger.anchor))
 
 
-def _draft(
-    data: str, path: Path, *, related: list[str], delimiter: str | None, look: bool, interactive: bool
-) -> None:
+def _write_draft(data: str, path: Path, draft: Draft) -> None:
     """Write the draft of a table's schema file to `path`; of several files, from the first.
 
     Only names and types of columns are read, and with `look` values as well.
     """
-    source = requests.data_of(data)
+    source, related, look = requests.data_of(data), draft.related, draft.look
     file = Path(source.path if isinstance(source, tables.Database) else source)
     if not file.exists() and not is_several(file):
         raise InvalidInput(f"there is no file {str(file)!r}.")
@@ -140,32 +144,32 @@ def _draft(
             files.paths[0],
             table=beside(data, "").name,
             related=related,
-            delimiter=delimiter,
+            delimiter=draft.delimiter,
             looking=look,
         )
     elif isinstance(source, tables.Database):
         text = tables.draft(source.path, table=source.table, related=related, looking=look)
     else:
-        text = tables.draft(source, related=related, delimiter=delimiter, looking=look)
+        text = tables.draft(source, related=related, delimiter=draft.delimiter, looking=look)
     forms.check(path, data=[data, *related])
-    if interactive:
+    if draft.interactive:
         text = complete(text)
     forms.write(path, text)
 
 
-def _refuse_draft(path: Path, *, interactive: bool, look: bool, related: list[str]) -> None:
+def _refuse_draft(path: Path, draft: Draft) -> None:
     """Refuse the options that are for a draft only, where the schema file exists already."""
-    if interactive:
+    if draft.interactive:
         raise InvalidInput(
             f"{path} exists already: --interactive is for the draft. Nothing was changed. To begin again, "
             f"delete that file first."
         )
-    if look:
+    if draft.look:
         raise InvalidInput(
             f"{path} exists already: --look is for the draft. Nothing was looked at or changed. To begin "
             f"again, delete that file first."
         )
-    if related:
+    if draft.related:
         raise InvalidInput(
             f"{path} exists already: declare related tables there, [tables.NAME]. Nothing was changed."
         )

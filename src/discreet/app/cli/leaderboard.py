@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,12 @@ from ..._errors import Halted, InvalidInput
 from ..._public import Boolean, Public
 from ..._text import visible
 from ...curator.policy import check_epsilon
-from ..requests import open_session
-from .forms import exact
-from .query import DATA, JSON, LARGE_EPSILON, LEDGER, SCHEMA, print_note
+from .forms import number
+from .options import DATA, JSON, LARGE_EPSILON, Files
+from .parser import Shell
+from .query import print_note
 
-leaderboard = typer.Typer(
-    help="A leaderboard that cannot be climbed by luck, on labels that stay private.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+leaderboard = Shell(no_args_is_help=True)
 
 NUMBER = typer.Option(
     None, "--board", help="Which board, by the number of its charge. By default the newest."
@@ -53,8 +49,8 @@ def init(
         None, "--submissions", help="The largest number of submissions; with it, every score has its error."
     ),
     large_epsilon: bool = LARGE_EPSILON,
-    schema: Path = SCHEMA,
-    ledger: Path = LEDGER,
+    *,
+    files: Files,
     as_json: bool = JSON,
 ) -> None:
     """Start a board on a table whose ledger is open (discreet init), and pay its whole price."""
@@ -62,16 +58,16 @@ def init(
     from ...adaptive import ShakyLadder, SparseVectorBoard
     from ...leaderboard import Leaderboard
 
-    check_epsilon(_number(epsilon, "--epsilon"), large_epsilon=large_epsilon)
-    session = _open(data, schema, ledger)
+    check_epsilon(number(epsilon, "--epsilon"), large_epsilon=large_epsilon)
+    session = files.session(data)
     if session.public.size is None:
         raise InvalidInput(
             "scores are shares of the rows, whose number is private and never counted here. Declare it in "
             "the schema file, above all sections: size = ..."
         )
     terms: dict[str, Any] = {
-        "public": session.public, "target": target, "id": id, "epsilon": _number(epsilon, "--epsilon"),
-        "step": _number(step, "--step"), "budget": improvements, "submissions": submissions,
+        "public": session.public, "target": target, "id": id, "epsilon": number(epsilon, "--epsilon"),
+        "step": number(step, "--step"), "budget": improvements, "submissions": submissions,
     }  # fmt: skip
     mechanism = ShakyLadder(**terms, delta=delta) if delta else SparseVectorBoard(**terms)
     board = Leaderboard.open(session.curator, mechanism)
@@ -90,12 +86,12 @@ def submit(
     predictions: Path = typer.Argument(..., help="A CSV file with a header: id,label", show_default=False),
     name: str = typer.Option(..., "--name", help="Who submits."),
     board: int = NUMBER,
-    schema: Path = SCHEMA,
-    ledger: Path = LEDGER,
+    *,
+    files: Files,
     as_json: bool = JSON,
 ) -> None:
     """Submit predictions, and see the best score so far. Exit code 1 once the board has halted."""
-    handle = _board(data, schema, ledger, board)
+    handle = _board(files.session(data), board)
     try:
         standing = handle.submit(name, read(predictions, handle.board.public, handle.board.target))
     except Halted as halted:
@@ -120,12 +116,12 @@ def submit(
 def show(
     data: str = DATA,
     board: int = NUMBER,
-    schema: Path = SCHEMA,
-    ledger: Path = LEDGER,
+    *,
+    files: Files,
     as_json: bool = JSON,
 ) -> None:
     """Show all submissions so far, and the answer to each. Free: the answers are in the ledger."""
-    handle = _board(data, schema, ledger, board)
+    handle = _board(files.session(data), board)
     rows = handle.standings()
     if as_json:
         print(json.dumps([{"name": name, **dataclasses.asdict(standing)} for name, standing in rows]))
@@ -176,15 +172,11 @@ def _is_integer(text: str) -> bool:
     return digits.isascii() and digits.isdigit() and len(digits) < 19
 
 
-def _open(data: str, schema: Path | None, ledger: Path | None) -> sessions.Session:
-    return open_session(data, schema=schema, ledger=ledger)
-
-
-def _board(data: str, schema: Path | None, ledger: Path | None, number: int | None) -> Any:
+def _board(session: sessions.Session, board: int | None) -> Any:
     """Return the board by the number of its charge; by default the newest."""
     from ...leaderboard import Leaderboard
 
-    return Leaderboard.find(_open(data, schema, ledger).curator, number)
+    return Leaderboard.find(session.curator, board)
 
 
 def _promise(board: Any) -> str:
@@ -192,10 +184,3 @@ def _promise(board: Any) -> str:
     if board.submissions is None:
         return "error unknown: declare --submissions to have it shown"
     return f"scores within {board.error():.3f} on the test set, {board.generalization()}"
-
-
-def _number(text: str, option: str) -> Fraction:
-    """Return the exact number of an option that was given."""
-    number = exact(text, option)
-    assert number is not None
-    return number

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +37,11 @@ from ...tables.engines.spark_files import is_several
 from ..ledger_view import own_entries, price, what, without_totals
 from ..requests import beside, refuse_password
 from . import forms
-from .forms import described, exact
+from .forms import described, number
+from .options import FORCE, JSON
+from .parser import Shell
 
-ledger = typer.Typer(
-    help="Show, verify, back up, export, anchor or carry over the ledger of a dataset.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+ledger = Shell(no_args_is_help=True)
 
 
 def _ledger_of(path: Path) -> Path:
@@ -76,7 +73,6 @@ def _ledger_of(path: Path) -> Path:
 LEDGER = typer.Argument(
     ..., help="The ledger file, or the data file it lies beside.", show_default=False, callback=_ledger_of
 )
-JSON = typer.Option(False, "--json", help="Machine-readable output.")
 
 
 @ledger.command()
@@ -216,7 +212,7 @@ def _key(text: str) -> bytes:
 def export(
     path: Path = LEDGER,
     out: Path = typer.Option(Path("-"), "--out", help="A file; - is standard output."),
-    force: bool = forms.FORCE,
+    force: bool = FORCE,
 ) -> None:
     """Write all entries as JSON lines, which `discreet ledger verify` can check without the ledger. The
     secret state of live mechanisms is left out."""
@@ -267,13 +263,6 @@ def enter(
         )
 
 
-def _number(text: str | None, option: str) -> Fraction:
-    """Return the exact number of an option that was given."""
-    number = exact(text, option)
-    assert number is not None, "called for options that were given only"
-    return number
-
-
 def _entered_price(
     epsilon: str | None, delta: str | None, rho: str | None, file: str | None, neighbors: Neighbors
 ) -> events.Event:
@@ -288,12 +277,12 @@ def _entered_price(
     if file is not None:
         return described(file)
     if rho is not None:
-        return acc.ZCDP(rho=_number(rho, "--rho"), neighbors=neighbors)
+        return acc.ZCDP(rho=number(rho, "--rho"), neighbors=neighbors)
     if delta is None:
-        return acc.PureDP(epsilon=_number(epsilon, "--epsilon"), neighbors=neighbors)
+        return acc.PureDP(epsilon=number(epsilon, "--epsilon"), neighbors=neighbors)
     return acc.ApproximateDP(
-        epsilon=_number(epsilon, "--epsilon"),
-        delta=float(_number(delta, "--delta")),
+        epsilon=number(epsilon, "--epsilon"),
+        delta=float(number(delta, "--delta")),
         neighbors=neighbors,
     )
 
@@ -306,8 +295,6 @@ def budget(
     analyst: str = typer.Option(None, "--as", "--analyst", help="Only what this analyst has and has spent."),
     as_json: bool = JSON,
 ) -> None:
-    """How much of the budget is gone, for the dataset (each of its periods) and for each analyst; and who
-    spent it."""
     opened_ledger = Ledger(path)
     owners = books.owners(opened_ledger)
     if analyst is not None:

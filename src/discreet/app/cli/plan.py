@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,8 +16,8 @@ from ...curator.policy import check_epsilon
 from ...planning import BudgetPlan
 from ...query import Answer
 from ...tables.engines.postgres_tables import is_address
-from .. import requests
-from .query import ANALYST, JSON, LARGE_EPSILON, LEDGER, SCHEMA
+from .options import JSON, LARGE_EPSILON, Opening
+from .parser import Only
 
 FILE = typer.Argument(
     ..., help="A TOML file: data, epsilon, and a [\\[work]] for each question or model.", show_default=False
@@ -31,20 +31,17 @@ _PLAN_KEYS = {"data", "epsilon", "together", "work"}
 def plan(
     file: Path = FILE,
     run: bool = RUN,
-    schema: Path = SCHEMA,
-    ledger: Path = LEDGER,
-    analyst: str = ANALYST,
+    *,
+    opening: Annotated[Opening, Only("schema ledger analyst")],
     large_epsilon: bool = LARGE_EPSILON,
     as_json: bool = JSON,
 ) -> None:
-    """Split one epsilon among questions and models so that the weighted error is least, and say what each
-    will cost. Free without --run."""
     settings = _read_plan(file)
     data = settings["data"]
     # A relative path is relative to the plan file.
     if not is_address(data) and not Path(data.partition("::")[0]).is_absolute():
         data = str(file.parent / data)
-    session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
+    session = opening.session(data)
     budget_plan = session.plan(
         [_work_with_model(entry) for entry in settings["work"]],
         epsilon=settings["epsilon"],

@@ -16,7 +16,7 @@ from ...curator import Budget, Policy
 from ...curator.closed_ledger import without_data
 from ..requests import analyst_of, policy_json
 from .ledger import LEDGER
-from .query import LARGE_EPSILON
+from .options import JSON, LARGE_DELTA, LARGE_EPSILON
 
 WARNING = (
     "warning: decide about budgets without looking at answers. A budget that was chosen because of "
@@ -37,13 +37,10 @@ def policy(
     ),
     epsilon: float = typer.Option(None, "--epsilon", help="The dataset's budget from now on."),
     delta: float = typer.Option(None, "--delta", help="Of the dataset's budget from now on."),
-    large_delta: bool = typer.Option(
-        False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."
-    ),
+    large_delta: bool = LARGE_DELTA,
     large_epsilon: bool = LARGE_EPSILON,
-    as_json: bool = typer.Option(False, "--json", help="Machine-readable output."),
+    as_json: bool = JSON,
 ) -> None:
-    """Show the budgets, add analysts, or change what may be spent."""
     curator = without_data(path)
     before = curator.policy
     analysts = dict(before.analysts)

@@ -75,7 +75,6 @@ def serve(
     steward: str = typer.Option("steward", "--steward", help="The first steward's name, at the first start."),
     demo: bool = DEMO,
 ) -> None:
-    """Serve datasets over HTTP and in the browser: the data stays inside, every answer is charged."""
     _check_tls(host, certificate, key, behind_tls)
     options: dict[str, Any] = {
         "host": host, "port": port, "hosts": tuple({*name, "127.0.0.1", "localhost", "[::1]"}),

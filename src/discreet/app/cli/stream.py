@@ -4,102 +4,48 @@ tick (a step of time, such as a day), or an online learner that decides after ev
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import typer
 
 from ... import _require
 from ..._errors import InvalidInput
 from ...curator.policy import check_epsilon
-from ..requests import open_session
-from .query import (
-    ANALYST,
-    CONFIDENCE,
-    DATA,
-    DELTA,
-    GROUPS,
-    JSON,
-    LARGE_EPSILON,
-    LEDGER,
-    ROWS,
-    SCHEMA,
-    SQL,
-    print_note,
-    sql_text,
-)
+from ...session.options import OnlineTerms, StreamTerms
+from .options import CONFIDENCE, DATA, JSON, LARGE_EPSILON, SQL, Files, Opening
+from .parser import Only, Shell
+from .query import print_note, sql_text
 
-stream = typer.Typer(
-    help="Publish a count or decision at every tick, for one epsilon: start, learn, feed, show, factors.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+stream = Shell(no_args_is_help=True)
 
 NUMBER = typer.Option(
     None, "--stream", help="Which stream, by the number of its charge. By default the newest."
 )
-EPSILON = typer.Option(..., "--epsilon", "-e", help="The epsilon of all ticks together.")
-HORIZON = typer.Option(
-    None,
-    "--horizon",
-    help="How many ticks there are at most; by default those of the clock. Without both there is no end, "
-    "which is possible only where each row is a unit.",
-)
-CLOCK = typer.Option(
-    None, "--clock", help="The column of days (or other declared ticks) whose rows each tick counts."
-)
-PARTICIPATIONS = typer.Option(
-    None, "--participations", help="On how many ticks one person counts, where people have many rows."
-)
-SEPARATION = typer.Option(
-    1, "--separation", help="The least number of ticks from one participation of a person to the next."
-)
-WINDOW = typer.Option(None, "--window", help="Count only the last so many ticks.")
-DECAY = typer.Option(None, "--decay", help="Weight a tick by this to the power of its age.")
-RESTART = typer.Option(None, "--restart", help="Begin again at zero after so many ticks.")
-STRATEGY = typer.Option(
-    "auto",
-    "--strategy",
-    help="auto, tree, honaker, square_root, banded, blt or optimal; or a baseline to compare with: item "
-    "(noise on every tick's own count), fresh (new noise on every sum).",
-)
-PREVIEW = typer.Option(False, "--preview", help="Print the error without starting; nothing is charged.")
+# the options that the shell has of a stream, and of a learner
+STARTING = "epsilon delta horizon clock participations separation window decay restart strategy rows groups"
+LEARNING = "epsilon delta learner clip batch ridge horizon clock participations strategy"
 
 
 @stream.command()
 def start(
     data: str = DATA,
     sql: str = SQL,
-    epsilon: float = EPSILON,
-    delta: float = DELTA,
-    horizon: int = HORIZON,
-    clock: str = CLOCK,
-    participations: int = PARTICIPATIONS,
-    separation: int = SEPARATION,
-    window: int = WINDOW,
-    decay: float = DECAY,
-    restart: int = RESTART,
-    strategy: str = STRATEGY,
-    rows: int = ROWS,
-    groups: int = GROUPS,
-    preview: bool = PREVIEW,
+    *,
+    terms: Annotated[StreamTerms, Only(STARTING, required="epsilon")],
+    preview: bool = typer.Option(
+        False, "--preview", help="Print the error without starting; nothing is charged."
+    ),
     large_epsilon: bool = LARGE_EPSILON,
-    analyst: str = ANALYST,
-    schema: Path = SCHEMA,
-    ledger: Path = LEDGER,
+    opening: Annotated[Opening, Only("schema ledger analyst")],
     as_json: bool = JSON,
 ) -> None:
     """Start a stream on a table whose ledger is open (discreet init), and charge its whole epsilon."""
     from ...session.streams import Stream, stream_counter
 
-    check_epsilon(epsilon, large_epsilon=large_epsilon)
-    session = open_session(data, schema=schema, ledger=ledger, analyst=analyst)
-    counter = stream_counter(
-        session, sql_text(sql),
-        epsilon=epsilon, delta=delta, rho=None, participations=participations, clock=clock,
-        rows=rows, groups=groups, horizon=horizon, strategy=strategy, separation=separation, window=window,
-        decay=decay, restart=restart,
-    )  # fmt: skip
+    check_epsilon(terms.epsilon, large_epsilon=large_epsilon)
+    session = opening.session(data)
+    counter = stream_counter(session, sql_text(sql), terms)
     summary: dict[str, Any] = {
         "strategy": type(counter.strategy).__name__,
         "level": counter.level,
@@ -118,47 +64,37 @@ def start(
     print_note(f"used so far: {session.spent:.4g}; left: {max(0.0, session.remaining):.4g}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What an online learner decides, as the shell writes it."""
+
+    loss: Annotated[str, "squared, logistic, distance or linear."]
+    features: Annotated[str, "Columns of numbers, with commas between them."]
+    target: Annotated[str | None, "What is predicted, for squared and logistic."] = None
+    radius: Annotated[float, "Radius of the L2 ball that contains the decisions."] = 1.0
+
+
 @stream.command()
 def learn(
     data: str = DATA,
-    loss: str = typer.Option(..., "--loss", help="squared, logistic, distance or linear."),
-    epsilon: float = typer.Option(..., "--epsilon", "-e", help="The epsilon of all rounds together."),
-    delta: float = DELTA,
-    features: str = typer.Option(..., "--features", help="Columns of numbers, with commas between them."),
-    target: str = typer.Option(None, "--target", help="What is predicted, for squared and logistic."),
-    learner: str = typer.Option("auto", "--learner", help="leader, mirror, experts; auto fits the loss."),
-    clip: float = typer.Option(None, "--clip", help="L2 bound on a unit's gradient."),
-    radius: float = typer.Option(1.0, "--radius", help="Radius of the L2 ball that contains the decisions."),
-    batch: float = typer.Option(1.0, "--batch", help="How many units a round has, as you declare it."),
-    ridge: float = typer.Option(0.0, "--ridge", help="L2 penalty: adds ridge/2 * |w|² to the loss."),
-    horizon: int = typer.Option(
-        None, "--horizon", help="How many rounds there are at most; by default the clock's."
-    ),
-    clock: str = typer.Option(None, "--clock", help="The column of days whose rows are a round each."),
-    participations: int = typer.Option(
-        None, "--participations", help="In how many rounds one person counts, where people have many rows."
-    ),
-    strategy: str = typer.Option("auto", "--strategy", help="As in discreet stream start."),
+    *,
+    decision: Decision,
+    terms: Annotated[OnlineTerms, Only(LEARNING, required="epsilon")],
     preview: bool = typer.Option(
         False, "--preview", help="Print the regret bound without starting; nothing is charged."
     ),
     large_epsilon: bool = LARGE_EPSILON,
-    analyst: str = ANALYST,
-    schema: Path = SCHEMA,
-    ledger: Path = LEDGER,
+    opening: Annotated[Opening, Only("schema ledger analyst")],
     as_json: bool = JSON,
 ) -> None:
     """Start an online learner, and charge its whole epsilon. `feed` gives it a round; `show` prints its
     decisions."""
     from ...session.streams import OnlineStream, online_learner
 
-    check_epsilon(epsilon, large_epsilon=large_epsilon)
-    session = open_session(data, schema=schema, ledger=ledger, analyst=analyst)
-    online = online_learner(
-        session, _loss(loss, features, target), epsilon=epsilon, delta=delta, learner=learner, clip=clip,
-        space=_decision_set(learner, loss, features, radius), batch=batch, ridge=ridge, horizon=horizon,
-        clock=clock, participations=participations, strategy=strategy,
-    )  # fmt: skip
+    check_epsilon(terms.epsilon, large_epsilon=large_epsilon)
+    session = opening.session(data)
+    loss = _loss(decision.loss, decision.features, decision.target)
+    online = online_learner(session, loss, replace(terms, space=_decision_set(terms.learner, decision)))
     summary: dict[str, Any] = {
         "learner": online.learner,
         "level": online.level,
@@ -191,14 +127,15 @@ def _loss(name: str, features: str, target: str | None) -> Any:
     return LOSSES[name](target=target, features=columns)
 
 
-def _decision_set(learner: str, loss: str, features: str, radius: float) -> Any:
+def _decision_set(learner: str, decision: Decision) -> Any:
     """Return the L2 ball that contains the decisions; None for experts, whose decisions are probabilities."""
     from ...streaming import Ball
 
-    if learner == "experts" or (learner == "auto" and loss == "linear"):
+    if learner == "experts" or (learner == "auto" and decision.loss == "linear"):
         return None
     # Only the dimension of this loss is read, and it does not depend on the target.
-    return Ball(_loss(loss, features, "" if loss in ("squared", "logistic") else None).dimension, radius)
+    target = "" if decision.loss in ("squared", "logistic") else None
+    return Ball(_loss(decision.loss, decision.features, target).dimension, decision.radius)
 
 
 @stream.command()
@@ -214,8 +151,8 @@ def feed(
     ticks: int = typer.Option(
         1, "--ticks", min=1, help="With a clock: close so many ticks, one after the other."
     ),
-    schema: Path = SCHEMA,
-    ledger: Path = LEDGER,
+    *,
+    files: Files,
     as_json: bool = JSON,
 ) -> None:
     """Close the next tick, and publish the count so far, or a learner's decision. Free: the stream was paid
@@ -223,7 +160,7 @@ def feed(
     from ...session.streams import find_stream
     from ..requests import data_of
 
-    session = open_session(data, schema=schema, ledger=ledger)
+    session = files.session(data)
     running = find_stream(session, number)
     has_clock = running.counter.clock is not None
     if not has_clock and rows_from is None:
@@ -247,15 +184,15 @@ def show(
     data: str = DATA,
     number: int = NUMBER,
     confidence: float = CONFIDENCE,
-    schema: Path = SCHEMA,
-    ledger: Path = LEDGER,
+    *,
+    files: Files,
     as_json: bool = JSON,
 ) -> None:
     """Show what a stream has published so far, with its error (for a learner, that of its noisy sum of
     gradients). Free."""
     from ...session.streams import find_stream
 
-    session = open_session(data, schema=schema, ledger=ledger)
+    session = files.session(data)
     running = find_stream(session, number)
     history = running.history
     errors = [running.counter.error(confidence, t) for t in range(1, len(history) + 1)]

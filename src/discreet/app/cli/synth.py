@@ -5,75 +5,60 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from ..._errors import InvalidInput
 from ...curator.policy import check_epsilon
-from .. import requests
+from ...session.options import CopyTerms, chosen
 from . import forms
-from .query import ANALYST, DATA, JSON, LARGE_EPSILON, LEDGER, SCHEMA, explaining_interruption
+from .options import DATA, FORCE, JSON, LARGE_EPSILON, Opening
+from .parser import Only
+from .query import explaining_interruption
 
-OUT = typer.Option(..., "--out", "-o", help="A .parquet or .csv file for the copy.", show_default=False)
-EPSILON = typer.Option(..., "--epsilon", "-e", help="The epsilon of the copy.", show_default=False)
-DELTA = typer.Option(None, "--delta", help="The delta of the copy. By default a share of the budget's.")
-ROWS = typer.Option(
-    None, "--rows", help="How many rows to draw. By default a noisy count, which is paid for."
-)
-METHOD = typer.Option("auto", "--method", help="auto, aim, mst, mwem, privbayes or independent.")
-COLUMN = typer.Option([], "--column", help="Only this column. Can be repeated.")
-BINS = typer.Option([], "--bins", help="COLUMN=20, or COLUMN=0,18,65,120. Can be repeated.")
-PER_UNIT = typer.Option(None, "--rows-per-unit", help="How many rows of one person count.")
-CONSTRAINT = typer.Option([], "--constraint", help="A public fact: 'age >= education_num'. Can be repeated.")
-SEED = typer.Option(None, "--seed", help="The seed of the rows that are drawn; not of the noise.")
-CHECKPOINT = typer.Option(None, "--checkpoint", help="Save the run here after each step.")
-RESUME = typer.Option(False, "--resume", help="Go on from the checkpoint, with the same options. Free.")
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """What of the table is copied, as the shell writes it."""
+
+    column: Annotated[list[str], "Only this column. Can be repeated."] = field(default_factory=list)
+    bins: Annotated[list[str], "COLUMN=20, or COLUMN=0,18,65,120. Can be repeated."] = field(
+        default_factory=list
+    )
+    constraint: Annotated[list[str], "A public fact: 'age >= education_num'. Can be repeated."] = field(
+        default_factory=list
+    )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return them as options of `Session.synthesize`."""
+        bins = dict(_bins(text) for text in self.bins)
+        return {"columns": self.column or None, "bins": bins, "constraints": self.constraint}
 
 
 def synth(
     data: str = DATA,
-    out: Path = OUT,
-    epsilon: float = EPSILON,
-    delta: float = DELTA,
-    rows: int = ROWS,
-    method: str = METHOD,
-    column: list[str] = COLUMN,
-    bins: list[str] = BINS,
-    rows_per_unit: int = PER_UNIT,
-    constraint: list[str] = CONSTRAINT,
-    seed: int = SEED,
-    checkpoint: Path = CHECKPOINT,
-    resume: bool = RESUME,
-    force: bool = forms.FORCE,
-    schema: Path = SCHEMA,
-    ledger: Path = LEDGER,
-    analyst: str = ANALYST,
+    out: Path = typer.Option(
+        ..., "--out", "-o", help="A .parquet or .csv file for the copy.", show_default=False
+    ),
+    *,
+    terms: Annotated[CopyTerms, Only("epsilon delta rows method rows_per_unit seed checkpoint resume")],
+    domain: Domain,
+    force: bool = FORCE,
+    opening: Annotated[Opening, Only("schema ledger analyst")],
     large_epsilon: bool = LARGE_EPSILON,
     as_json: bool = JSON,
 ) -> None:
-    """Make a synthetic copy of a table. Charged before any data is read; rows, SQL and reports on it are
-    free."""
-    check_epsilon(epsilon, large_epsilon=large_epsilon)
+    check_epsilon(terms.epsilon, large_epsilon=large_epsilon)
     _check_output(out, data, force)
-    session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
-    edges = dict(_bins(text) for text in bins)
+    session = opening.session(data)
+    checkpoint: Any = terms.checkpoint
+    progress = _show_progress if checkpoint is not None and sys.stderr.isatty() else None
     with explaining_interruption(checkpoint):
-        copy = session.synthesize(
-            rows,
-            epsilon=epsilon,
-            delta=delta,
-            method=method,
-            columns=column or None,
-            bins=edges,
-            rows_per_unit=rows_per_unit,
-            constraints=constraint,
-            seed=seed,
-            checkpoint=checkpoint,
-            resume=resume,
-            progress=_show_progress if checkpoint is not None and sys.stderr.isatty() else None,
-        )
+        copy = session.synthesize(**{**chosen(terms), **domain.options, "progress": progress})
     if out.suffix == ".csv":
         copy.to_csv(out, overwrite=force)
     else:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -30,80 +30,74 @@ from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
 from ..._round import UpperAmount
 from ...curator.policy import check_epsilon
-from ..requests import beside, open_session
+from ...session.options import defaults, values
+from ..requests import beside
 from . import forms
-from .query import (
-    ANALYST,
-    DATA,
-    JSON,
-    LARGE_EPSILON,
-    LEDGER,
-    PERIOD,
-    SCHEMA,
-    explaining_interruption,
-    print_note,
-)
+from .options import DATA, FORCE, JSON, LARGE_EPSILON, Opening
+from .parser import Only, flag
+from .query import explaining_interruption, print_note
 
 if TYPE_CHECKING:
     from ...learning import Trainer
 
-TARGET = typer.Option(
-    ..., "--target", help="The column to predict: categories, true or false, or a number.", show_default=False
-)
-EPSILON = typer.Option(1.0, "--epsilon", "-e", help="The epsilon of the model.")
-DELTA = typer.Option(None, "--delta", help="The delta of the model. By default the budget's.")
-METHOD = typer.Option(
-    "sgd",
-    "--method",
-    help="sgd (DP-SGD); a linear model without torch: auto, objective, output, gradient or moments; or "
-    "naive_bayes, tree or boosting.",
-)
-FEATURES = typer.Option(
-    None, "--features", help="Columns to predict from, separated by commas. By default all that can be used."
-)
-N = typer.Option(None, "--n", help="The number of people, as you declare it, where the schema does not.")
-BATCH = typer.Option(
-    None,
-    "--batch",
-    help="The expected size of a batch. By default from n and --epsilon: 1024 / epsilon, at most n / 2, "
-    "at least 256.",
-)
-EPOCHS = typer.Option(20, "--epochs", help="Passes over the data.")
-CLIP = typer.Option(
-    1.0, "--clip", help="The largest L2 norm of one person's gradient; longer ones are scaled down."
-)
-RATE = typer.Option(
-    0.5, "--learning-rate", help="The learning rate of stochastic gradient descent with momentum 0.9."
-)
-HIDDEN = typer.Option(
-    [],
-    "--hidden",
-    help="The size of a hidden layer; may be given more than once. Without it the model is linear.",
-)
-OUT = typer.Option(None, "--out", help="The model file. By default DATA with .TARGET.model added.")
-PAGE = typer.Option(None, "--page", help="Also write a results page (HTML).")
-PUBLIC = typer.Option(
-    None, "--public", help="A PUBLIC table, of people who need no protection here, to measure the model on."
-)
-CHECKPOINT = typer.Option(None, "--checkpoint", help="Save the run here after --every steps.")
-EVERY = typer.Option(100, "--every", help="Steps between two checkpoints.")
-RESUME = typer.Option(False, "--resume", help="Go on from --checkpoint, with the settings of the run. Free.")
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What is predicted, from what, and at which price."""
+
+    target: Annotated[str, "The column to predict: categories, true or false, or a number."]
+    epsilon: Annotated[float, "The epsilon of the model."] = 1.0
+    delta: Annotated[float | None, "The delta of the model. By default the budget's."] = None
+    method: Annotated[
+        str,
+        "sgd (DP-SGD); a linear model without torch: auto, objective, output, gradient or moments; or "
+        "naive_bayes, tree or boosting.",
+    ] = "sgd"
+    features: Annotated[
+        str | None, "Columns to predict from, separated by commas. By default all that can be used."
+    ] = None
+    n: Annotated[int | None, "The number of people, as you declare it, where the schema does not."] = None
+
+    @property
+    def columns(self) -> list[str] | None:
+        """Return the columns to predict from; None if they are not named."""
+        return None if self.features is None else [name.strip() for name in self.features.split(",")]
 
 
-def names_of(features: str | None) -> list[str] | None:
-    """Return the columns that the option --features names, separated by commas; None if it is not given."""
-    return None if features is None else [name.strip() for name in features.split(",")]
+@dataclass(frozen=True, kw_only=True)
+class DescentOptions:
+    """What only DP-SGD has: its steps, its layers and its checkpoints."""
 
+    batch: Annotated[
+        int | None,
+        "The expected size of a batch. By default from n and --epsilon: 1024 / epsilon, at most n / 2, "
+        "at least 256.",
+    ] = None
+    epochs: Annotated[float, "Passes over the data."] = 20
+    clip: Annotated[float, "The largest L2 norm of one person's gradient; longer ones are scaled down."] = 1.0
+    learning_rate: Annotated[float, "The learning rate of stochastic gradient descent with momentum 0.9."] = (
+        0.5
+    )
+    hidden: Annotated[
+        list[int], "The size of a hidden layer; may be given more than once. Without it the model is linear."
+    ] = field(default_factory=list)
+    page: Annotated[Path | None, "Also write a results page (HTML)."] = None
+    public: Annotated[
+        Path | None, "A PUBLIC table, of people who need no protection here, to measure the model on."
+    ] = None
+    checkpoint: Annotated[Path | None, "Save the run here after --every steps."] = None
+    every: Annotated[int, "Steps between two checkpoints."] = 100
+    resume: Annotated[bool, "Go on from --checkpoint, with the settings of the run. Free."] = False
 
-def refuse_sgd_options(**options: Any) -> None:
-    """Refuse options that only DP-SGD has. The keywords are the options' names; a value that is true means
-    that the option was given."""
-    present = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
-    if present:
-        raise InvalidInput(
-            f"{present[0]} belongs to DP-SGD, and this method fits in one step. Leave {present[0]} or "
-            "--method out."
-        )
+    def refuse(self) -> None:
+        """Refuse what was chosen here, for a method that fits in one step."""
+        changed = [name for name, value in values(self).items() if value != defaults(DescentOptions)[name]]
+        if changed:
+            raise InvalidInput(
+                f"{flag(changed[0])} belongs to DP-SGD, and this method fits in one step. Leave "
+                f"{flag(changed[0])} or --method out.",
+                option=changed[0],
+            )
 
 
 def refuse_private_test_set(data: str, public: Path | None) -> None:
@@ -143,19 +137,12 @@ def card_path(path: Path) -> Path:
     return path.with_name(path.name + ".md")
 
 
-def train_tabular(
-    session: sessions.Session,
-    estimator: Any,
-    *,
-    target: str,
-    features: list[str] | None,
-    path: Path,
-    as_json: bool,
-) -> None:
+def train_tabular(session: sessions.Session, options: ModelOptions, *, path: Path, as_json: bool) -> None:
     """Fit a model, save it and its card, and print its public facts."""
     from ... import tabular
 
-    model = session.fit(estimator, target=target, features=features)
+    target, estimator = options.target, tabular_estimator(session, options)
+    model = session.fit(estimator, target=target, features=options.columns)
     tabular.save(model, path)
     card = tabular.card(model)
     card_file = card_path(path)
@@ -179,13 +166,13 @@ def train_tabular(
     print_note(f"used so far: {session.spent:.4g}; left: {session.remaining:.4g}")
 
 
-def tabular_estimator(
-    session: sessions.Session, method: str, target: str, epsilon: float, delta: float | None, n: int | None
-) -> Any:
+def tabular_estimator(session: sessions.Session, options: ModelOptions) -> Any:
     """Return the estimator of a --method, for the kind of target that the schema declares."""
     from ... import tabular
     from ...tabular import HuberRegressor, LogisticRegression, Ridge
 
+    method, target = options.method, options.target
+    price: dict[str, Any] = {"epsilon": options.epsilon, "delta": options.delta}
     if method not in METHODS:
         raise InvalidInput(f"--method must be sgd or one of {', '.join(METHODS)}, got {method!r}.")
     is_classification = isinstance(session.public.fact(target), Categories | Boolean)
@@ -200,13 +187,13 @@ def tabular_estimator(
                 "auto, tree or boosting."
             )
         name = CLASSIFIERS[method] if is_classification else REGRESSORS[method]
-        return getattr(tabular, name)(epsilon=epsilon, delta=delta, n=n)
+        return getattr(tabular, name)(**price, n=options.n)
     # For a numeric target the default is ridge regression from second moments: one release of the moments
     # serves every penalty. It needs no n.
     if not is_classification and method in ("auto", "moments"):
-        return Ridge(epsilon=epsilon, delta=delta)
+        return Ridge(**price)
     estimator_class = LogisticRegression if is_classification else HuberRegressor
-    return estimator_class(epsilon=epsilon, delta=delta, method=method, n=n)
+    return estimator_class(**price, method=method, n=options.n)
 
 
 # Number of points of the curves; chosen by hand, not tuned. At each of them the model is evaluated on the
@@ -216,64 +203,37 @@ _POINTS = 20
 
 def train(
     data: str = DATA,
-    target: str = TARGET,
-    epsilon: float = EPSILON,
-    delta: float = DELTA,
-    method: str = METHOD,
-    features: str = FEATURES,
-    n: int = N,
-    batch: int = BATCH,
-    epochs: float = EPOCHS,
-    clip: float = CLIP,
-    rate: float = RATE,
-    hidden: list[int] = HIDDEN,
-    out: Path = OUT,
-    page: Path = PAGE,
-    public: Path = PUBLIC,
-    checkpoint: Path = CHECKPOINT,
-    every: int = EVERY,
-    resume: bool = RESUME,
-    schema: Path = SCHEMA,
-    ledger: Path = LEDGER,
-    analyst: str = ANALYST,
-    period: list[str] = PERIOD,
+    *,
+    model: ModelOptions,
+    descent: DescentOptions,
+    out: Path = typer.Option(None, "--out", help="The model file. By default DATA with .TARGET.model added."),
+    opening: Annotated[Opening, Only("schema ledger analyst periods")],
     large_epsilon: bool = LARGE_EPSILON,
-    force: bool = forms.FORCE,
+    force: bool = FORCE,
     as_json: bool = JSON,
 ) -> None:
-    """Train a private model of one column, with DP-SGD or another --method. Charged before any data is read;
-    every step is paid for once."""
-    check_epsilon(epsilon, large_epsilon=large_epsilon)
-    path = out or beside(data, f".{target}.model")
-    if method != "sgd":
-        # the numbers are the defaults of the options above
-        refuse_sgd_options(
-            hidden=hidden, page=page, public=public, checkpoint=checkpoint, resume=resume, batch=batch,
-            epochs=epochs != 20, clip=clip != 1, learning_rate=rate != 0.5, every=every != 100,
-        )  # fmt: skip
-    session = open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
-    inputs = input_files(data, schema, public)
-    forms.check(path, force=force or resume, data=inputs)
-    forms.check(page, force=force, data=inputs)
-    forms.check(checkpoint, force=resume, data=inputs)
-    forms.check_distinct(path, page, checkpoint)
-    refuse_private_test_set(data, public)
-    columns = names_of(features)
-    if method != "sgd":
+    check_epsilon(model.epsilon, large_epsilon=large_epsilon)
+    path = out or beside(data, f".{model.target}.model")
+    if model.method != "sgd":
+        descent.refuse()
+    session = opening.session(data)
+    inputs = input_files(data, opening.schema, descent.public)
+    forms.check(path, force=force or descent.resume, data=inputs)
+    forms.check(descent.page, force=force, data=inputs)
+    forms.check(descent.checkpoint, force=descent.resume, data=inputs)
+    forms.check_distinct(path, descent.page, descent.checkpoint)
+    refuse_private_test_set(data, descent.public)
+    if model.method != "sgd":
         forms.check(card_path(path), force=force, data=inputs)
-        model = tabular_estimator(session, method, target, epsilon, delta, n)
-        train_tabular(session, model, target=target, features=columns, path=path, as_json=as_json)
+        train_tabular(session, model, path=path, as_json=as_json)
         return
-    if resume and checkpoint is None:
+    if descent.resume and descent.checkpoint is None:
         raise InvalidInput("--resume needs --checkpoint.")
-    estimator = _estimator(session, target)(
-        epsilon=epsilon, delta=delta, n=n, clip=clip, batch=batch, epochs=epochs, hidden=tuple(hidden),
-        optimizer=_momentum(rate),
-    )  # fmt: skip
-    trainer = _trainer(session, estimator, target, columns, n)
-    log = _TrainingLog(trainer, trainer.delta, _public_set(public, trainer))
-    _run(session, estimator, log, path, checkpoint=checkpoint, every=every, resume=resume)
-    _report(_facts(session, log, path), log, page, force=force, as_json=as_json)
+    estimator = _estimator(session, model, descent)
+    trainer = _trainer(session, estimator, model)
+    log = _TrainingLog(trainer, trainer.delta, _public_set(descent.public, trainer))
+    _run(session, estimator, log, path, descent)
+    _report(_facts(session, log, path), log, descent.page, force=force, as_json=as_json)
 
 
 def _report(
@@ -290,51 +250,35 @@ def _report(
     _print_summary(facts, page)
 
 
-def _momentum(rate: float) -> Any:
-    """Return stochastic gradient descent with momentum, at this learning rate."""
-    from ...learning import SGD
-
-    return SGD(lr=rate, momentum=0.9)
-
-
-def _trainer(
-    session: sessions.Session, estimator: Any, target: str, features: list[str] | None, n: int | None
-) -> Any:
+def _trainer(session: sessions.Session, estimator: Any, model: ModelOptions) -> Any:
     """Return the `learning.Trainer`, which knows its price; refuse if the number of people is not
     declared."""
-    if n is None and session.public.size is None:
+    if model.n is None and session.public.size is None:
         raise PrivateFact(
             "the number of people is private and never read off the data: declare it, --n 1000 or size = "
             "1000 in the schema, or buy a noisy count: discreet query."
         )
     return estimator.mechanism(
-        session.public, target=target, features=features, delta=session.budget.delta or None
+        session.public, target=model.target, features=model.columns, delta=session.budget.delta or None
     )
 
 
 def _run(
-    session: sessions.Session,
-    estimator: Any,
-    log: _TrainingLog,
-    path: Path,
-    *,
-    checkpoint: Path | None,
-    every: int,
-    resume: bool,
+    session: sessions.Session, estimator: Any, log: _TrainingLog, path: Path, descent: DescentOptions
 ) -> None:
     """Train, or go on with a run from its checkpoint, and write the model file."""
-    trainer = log.trainer
+    trainer, checkpoint, every = log.trainer, descent.checkpoint, descent.every
     assert trainer.columns is not None
     text = f"{type(estimator).__name__} of {trainer.columns.target}"
     with explaining_interruption(checkpoint), _bar(log) as progress:
-        if resume:
+        if descent.resume:
             assert checkpoint is not None
             release = session.resume(trainer, checkpoint, progress=progress)
         else:
             release = session.train(trainer, checkpoint=checkpoint, every=every, text=text, progress=progress)
-    model = estimator.adopt(release, trainer)
-    _save(model, path)
-    log.finish(model.module_)
+    fitted = estimator.adopt(release, trainer)
+    _save(fitted, path)
+    log.finish(fitted.module_)
 
 
 Point = tuple[float, float]
@@ -407,11 +351,16 @@ def _bar(log: _TrainingLog) -> Iterator[Callable[[Any], None]]:
         yield show
 
 
-def _estimator(session: sessions.Session, target: str) -> Any:
-    """Return the class of the estimator: a classifier for categories and booleans, else a regressor."""
-    from ...learning import DPClassifier, DPRegressor
+def _estimator(session: sessions.Session, model: ModelOptions, descent: DescentOptions) -> Any:
+    """Return the estimator: a classifier for categories and booleans, else a regressor."""
+    from ...learning import SGD, DPClassifier, DPRegressor
 
-    return DPClassifier if isinstance(session.public.fact(target), Categories | Boolean) else DPRegressor
+    has_classes = isinstance(session.public.fact(model.target), Categories | Boolean)
+    return (DPClassifier if has_classes else DPRegressor)(
+        epsilon=model.epsilon, delta=model.delta, n=model.n, clip=descent.clip, batch=descent.batch,
+        epochs=descent.epochs, hidden=tuple(descent.hidden),
+        optimizer=SGD(lr=descent.learning_rate, momentum=0.9),
+    )  # fmt: skip
 
 
 def _public_set(path: Path | None, trainer: Trainer) -> Any:

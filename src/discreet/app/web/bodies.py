@@ -6,10 +6,28 @@ interactive one that was paid for at its start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Collection, Mapping
+from fractions import Fraction
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from ..._require import Real
+from ...session.options import (
+    Served,
+    StreamTerms,
+    SynthesisTerms,
+    Terms,
+    WatchTerms,
+    WorkloadTerms,
+    options_of,
+)
+
+B = TypeVar("B", bound=type)
 
 # An amount: a float, or an exact fraction such as {"fraction": "1/3"}.
 Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | dict[str, str]
@@ -52,19 +70,45 @@ class PaidBody(Body):
     large_epsilon: bool = False
 
 
+def served(kind: Any) -> Any:
+    """Return the type of an option as a request has it: amounts may be fractions, and a type that says what a
+    server takes of it (`options.Served`) has these limits."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        limits = [Field(**part.field) for part in parts[1:] if isinstance(part, Served)]
+        return Annotated[parts[0], *limits] if limits else parts[0]
+    if origin in (Union, UnionType):
+        # an exact amount is a union of kinds of numbers
+        amount: list[Any] = [Number] if Fraction in parts else []
+        others = [part for part in parts if not (amount and part in get_args(Real))]
+        return functools.reduce(operator.or_, amount + [served(part) for part in others])
+    return kind
+
+
+def has_options(terms: type, *, without: Collection[str] = (), optional: bool = False) -> Callable[[B], B]:
+    """Decorate a body so that it has the options of a list (`session.options`), but for those that it
+    declares itself and for those in `without`. With `optional`, each of them may be left out."""
+
+    def extended(body: Any) -> Any:
+        options = [
+            option for name, option in options_of(terms).items() if name not in {*without, *body.model_fields}
+        ]
+        added: dict[str, Any] = {
+            option.name: (served(option.kind | None), None)
+            if optional
+            else (served(option.kind), ... if option.default is dataclasses.MISSING else option.default)
+            for option in options
+        }
+        return create_model(body.__name__, __base__=body, __doc__=body.__doc__, __module__=__name__, **added)
+
+    return extended
+
+
+@has_options(Terms)
 class TermsBody(Body):
     """The price or the accuracy of a question, as in `Session.sql`."""
 
-    epsilon: Number | None = None
-    rho: Number | None = None
-    within: Annotated[float, Field(gt=0, le=1e300, allow_inf_nan=False)] | None = None
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    delta: Annotated[float, Field(ge=0, lt=1)] | None = None
-    noise: Annotated[str, Field(pattern="^(auto|laplace|gaussian)$")] = "auto"
-    rows: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    groups: Annotated[int, Field(ge=1, le=10**9)] | None = None
     weights: Annotated[dict[str, Number], Field(max_length=100)] | None = None
-    other: bool = False
     periods: Periods = None
 
 
@@ -80,14 +124,11 @@ class QueryBody(PreviewBody, PaidBody):
     fresh: bool = False
 
 
+@has_options(WorkloadTerms)
 class WorkloadTermsBody(Body):
     """Several counting questions, answered together, and their price."""
 
     queries: Annotated[list[SQL], Field(min_length=1, max_length=200)]
-    epsilon: Number | None = None
-    rho: Number | None = None
-    delta: Annotated[float, Field(ge=0, lt=1)] | None = None
-    rows: Annotated[int, Field(ge=1, le=10**9)] | None = None
     periods: Periods = None
 
 
@@ -116,18 +157,11 @@ class AskBody(MechanismBody):
     fresh: bool = False
 
 
+@has_options(WatchTerms, without=("number",))
 class WatchBody(PaidBody):
     """A watch on counts, as in `Session.watch`."""
 
     threshold: Annotated[int, Field(ge=-(10**15), le=10**15)]
-    epsilon: Number
-    delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    positives: Annotated[int, Field(ge=1, le=10**6)] = 1
-    numeric: bool = False
-    gap: bool = False
-    questions: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    sensitivity: Annotated[int, Field(ge=1, le=10**9)] = 1
-    monotone: bool | None = None
     split: Annotated[list[Number], Field(max_length=10)] | None = None
     periods: Periods = None
 
@@ -177,20 +211,13 @@ class PlanBody(Body):
     periods: Periods = None
 
 
+@has_options(Terms, without=("rho", "weights"), optional=True)
 class ExplainBody(Body):
     """What is to be explained: a question in SQL with its terms, a stored release by its number, an epsilon,
     or else the ledger."""
 
     sql: SQL | None = None
     number: Annotated[int, Field(ge=1, le=2**53)] | None = None
-    epsilon: Number | None = None
-    within: Annotated[float, Field(gt=0, le=1e300, allow_inf_nan=False)] | None = None
-    confidence: Annotated[float, Field(gt=0, lt=1)] | None = None
-    delta: Annotated[float, Field(ge=0, lt=1)] | None = None
-    noise: Annotated[str, Field(pattern="^(auto|laplace|gaussian)$")] | None = None
-    rows: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    groups: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    other: bool | None = None
     audience: Annotated[str, Field(pattern="^(public|policy|engineer)$")] | None = None
     periods: Periods = None
 
@@ -202,16 +229,13 @@ Edge = Finite | Annotated[str, Field(max_length=64)]
 Bins = Annotated[int, Field(ge=1, le=10**6)] | Annotated[list[Edge], Field(max_length=10_000)]
 
 
+@has_options(SynthesisTerms)
 class SynthesizeBody(PaidBody):
     """A synthetic copy, as in `Session.synthesize`."""
 
-    epsilon: Number
-    delta: Annotated[float, Field(ge=0, lt=1)] | None = None
-    method: Annotated[str, Field(max_length=32)] = "auto"
     columns: Annotated[list[Column], Field(min_length=1, max_length=1000)] | None = None
     bins: Annotated[dict[Column, Bins], Field(max_length=1000)] | None = None
     missing: Annotated[dict[Column, bool], Field(max_length=1000)] | None = None
-    rows_per_unit: Annotated[int, Field(ge=1, le=10**9)] | None = None
     constraints: Annotated[list[Annotated[str, Field(max_length=600)]], Field(max_length=100)] | None = None
     options: Annotated[dict[str, int | Finite | bool], Field(max_length=20)] | None = None
     fresh: bool = False
@@ -226,23 +250,12 @@ class CopyQueryBody(Body):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
+@has_options(StreamTerms, without=("number",))
 class StreamBody(PaidBody):
     """A stream, as in `Session.stream`."""
 
     sql: SQL
-    epsilon: Number | None = None
-    delta: Annotated[float, Field(ge=0, lt=1)] | None = None
-    rho: Number | None = None
-    horizon: Annotated[int, Field(ge=1, le=10**7)] | None = None
-    strategy: Annotated[str, Field(max_length=32)] = "auto"
-    participations: Annotated[int, Field(ge=1, le=10**7)] | None = None
-    separation: Annotated[int, Field(ge=1, le=10**7)] | None = None
     clock: Column | None = None
-    window: Annotated[int, Field(ge=1, le=10**7)] | None = None
-    decay: Annotated[float, Field(gt=0, lt=1)] | None = None
-    restart: Annotated[int, Field(ge=1, le=10**7)] | None = None
-    rows: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    groups: Annotated[int, Field(ge=1, le=10**9)] | None = None
     periods: Periods = None
 
 

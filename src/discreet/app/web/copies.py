@@ -21,7 +21,8 @@ from ..._public import Public
 from ...accounting.caps import requested_price_of
 from ...curator import values
 from ...query.parse import plain_select
-from ...session.synthesis import SynthesisTerms
+from ...session.options import SynthesisTerms
+from ...session.synthesis import synthesis_mechanism
 from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
 from ...tables.engines.duckdb import connect
 from ...tables.files import FILES_PREFIX, PrivateFolder
@@ -53,7 +54,7 @@ def preview_copy(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     for name in ("rows", "seed", "fresh"):
         options.pop(name, None)
-    mechanism = SynthesisTerms(**_terms(options)).mechanism(session)
+    mechanism = synthesis_mechanism(session, SynthesisTerms(**_terms(options)))
     cost = session.curator.preview(
         mechanism.event, analyst=session.analyst, requested_price=requested_price_of(mechanism)
     )
