@@ -37,9 +37,9 @@ _PASSES = 7
 _FINER = 0.3
 # The relative error of epsilon, estimated from two meshes, above which a finer mesh is tried.
 _ACCEPTED = 6e-5
-# The number of lattice points from which on no finer mesh is tried; a quarter of it in the widest
-# floating-point type, which is slower.
-_LARGEST = 2**20
+# The largest number of lattice points of a finer mesh; half of it in the widest floating-point type, which is
+# slower.
+_LARGEST = 2**21
 # The number of steps from which on the integral along a line is tried before the lattice.
 _MANY = 64
 # The relative distance from the upper bound at which a lower bound by the line is accepted.
@@ -89,8 +89,8 @@ class Solver:
         if self.mesh is not None:
             offsets = [pair.lattice[1] if pair.lattice else 0.0 for pair, _ in composition.parts]
         self.parts = [part._replace(offset=offset) for part, offset in zip(unshifted, offsets, strict=True)]
-        self.k = k.shifted(offsets)
-        self.k.log_goal = math.log(delta)
+        self.k, self.log_delta = k.shifted(offsets), math.log(delta)
+        self.k.log_goal = self.log_delta
         self.offset = math.fsum(part.times * part.offset for part in self.parts)
         self.finest, self.points = math.inf, 0.0
         self.alias = 15.0
@@ -169,16 +169,27 @@ class Solver:
             else mesh.plan(self.k, theta, self.mesh)
         )
         previous, previous_mesh = self._pass(mesh.with_contributions(plan, self.k), remaining), plan.mesh
-        best = previous.epsilon
+        best, rough = previous.epsilon, True
         for _ in range(_PASSES):
             if best <= max(enough, 0.0):
                 break
-            theta = mesh.tilt_for_epsilon(self.k, best - self.offset) if math.isfinite(best) else theta * 1.5
+            if math.isfinite(best):
+                # a rough estimate of epsilon may be much too high until the losses are capped
+                rough = self._cap_losses(best) and rough
+                theta = mesh.tilt_for_epsilon(self.k, best - self.offset)
+            else:
+                theta, rough = theta * 1.5, False
             log_sensitivity = self._sensitivity(previous)
             self.alias, self.tail = (
                 15.0 + log_sensitivity,
                 max(delta * _TAIL * math.exp(-log_sensitivity), 1e-280),
             )
+            if rough:
+                plan = mesh.first_plan(self.k, theta, _COARSER)
+                bound = self._pass(mesh.with_contributions(plan, self.k), remaining)
+                rough = bound.epsilon < 0.9 * best
+                best, previous, previous_mesh = min(best, bound.epsilon), bound, plan.mesh
+                continue
             plan = mesh.narrowest(self.k, theta, self.mesh, self.alias)
             plan = mesh.with_contributions(
                 plan if self.mesh else mesh.with_mesh(plan, shrink), self.k, self.seen
@@ -189,16 +200,37 @@ class Solver:
                 math.isfinite(bound.epsilon)
                 and abs(bound.epsilon - self.offset - plan.epsilon) * (theta + 1e-9) < 2
             ):
-                if self.mesh or plan.points > (_LARGEST >> 2 if plan.precise else _LARGEST):
+                if self.mesh:
                     break
                 error = (previous.epsilon - bound.epsilon) / max((previous_mesh / plan.mesh) ** 2 - 1, 1e-9)
                 error = max(error, self.k.inflation(plan, bound.slope))
                 if previous_mesh > plan.mesh and error <= _ACCEPTED * bound.epsilon:
                     break
-                shrink *= min(0.7, max(0.1, math.sqrt(0.5 * _ACCEPTED * bound.epsilon / max(error, 1e-300))))
+                wanted = math.sqrt(0.5 * _ACCEPTED * bound.epsilon / max(error, 1e-300))
+                largest = _LARGEST >> 1 if plan.precise else _LARGEST
+                finer = max(min(0.7, max(0.1, wanted)), plan.points / largest)
+                if finer > 0.8:
+                    break
+                shrink *= finer
             previous, previous_mesh = bound, plan.mesh
         self.finest, self.points = plan.mesh, plan.points
         return best
+
+    def _cap_losses(self, epsilon: float) -> bool:
+        """Cap the losses of one step so far above epsilon that the other steps hardly ever make up for them:
+        where losses are huge and rare, they would need a tilt of their own. Return whether that changes
+        any."""
+        if self.mesh is not None:
+            return False
+        least = mesh.likely_least(self.k, self.alias) + self.offset
+        cap = epsilon - min(least, 0.0)
+        largest = max(float(part._replace(cap=math.inf).nodes(self.tail).loss[-1]) for part in self.parts)
+        if cap >= largest:
+            return False
+        self.parts = [part._replace(cap=cap) for part in self.parts]
+        self.k = convolution.cumulants(self.parts, self.tail).shifted([part.offset for part in self.parts])
+        self.k.log_goal = self.log_delta
+        return True
 
     def _pass(self, plan: LatticePlan, delta: float) -> CertifiedEpsilon:
         """Return the upper bound on epsilon on the lattice of a plan; keep its curve for the next plan."""
