@@ -125,7 +125,7 @@ def test_noise_for_less_than_the_statistic_moves_is_refused() -> None:
         with pytest.raises(InvalidInput, match="more than the noise is priced for"):
             AddNoise(public=PUBLIC, statistic=Sum("x"), noise=noise)
     cumulative = CountsBelow(column="x", thresholds=(1, 2))
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="more than the noise is priced for"):
         AddNoise(
             public=PUBLIC, statistic=cumulative, noise=IntegerGaussian(variance=Fraction(3), linf=2, l0=1)
         )

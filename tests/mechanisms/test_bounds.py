@@ -108,9 +108,9 @@ def test_bad_parameters_are_refused(bad):
 
 def test_more_bad_parameters_are_refused():
     for confidence in (0, 1, math.nan):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="confidence must be"):
             histogram(confidence=confidence)
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match="all rows of one person"):
         histogram(Public(unit=Unit("person")))
     with pytest.raises(InvalidInput, match="no column"):
         histogram()(Memory({"w": [1]}, Public()), entropy=SeededEntropy(1))

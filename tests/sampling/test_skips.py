@@ -139,7 +139,7 @@ def test_rates_at_the_ends() -> None:
     ],
 )
 def test_bad_input_is_refused_and_nothing_is_drawn(arguments: tuple[object, ...]) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="must be"):
         poisson_subsets(*arguments, Forbidden())  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="entropy must be"):
         sampling.poisson_subsets(5, 0.01, 1, np.random.default_rng())  # type: ignore[arg-type]

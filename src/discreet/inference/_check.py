@@ -90,7 +90,7 @@ def matrix(name: str, values: Any, *, rows: int | None = None, columns: int | No
     return checked
 
 
-def none_of(bad: NDArray[Any], what: str, words: str, numbers: NDArray[Any] | None = None) -> None:
+def none_of(bad: Any, what: str, words: str, numbers: NDArray[Any] | None = None) -> None:
     """Refuse where the mask `bad` is true anywhere: the error says of which of the things `what`, by their
     positions or by their `numbers`, and goes on with `words`."""
     if bad.any():

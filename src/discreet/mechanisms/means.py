@@ -206,7 +206,7 @@ class _FromSums(Mechanism):
     def _scale(self) -> Scale:
         bounds = self.public.bounds(self.column)
         lower, upper = _require.exact(bounds.lower, "lower"), _require.exact(bounds.upper, "upper")
-        cells = arrow_columns.nearest((upper - lower) / self.step)
+        cells = arrow_columns.nearest((upper - lower) / Fraction(self.step))
         if not 1 <= cells <= _MAX_CELLS:
             raise InvalidInput(
                 f"the range is {cells} steps wide; this needs 1 to 2**30. Choose another step."

@@ -34,7 +34,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -264,7 +264,7 @@ class ConfidentGNMax(Aggregator):
         threshold: int,
         ratio: Annotated[float, POSITIVE] = 3.75,
         **more: Any,
-    ) -> Self:
+    ) -> ConfidentGNMax:
         """Return the least noise, of sigma 0.5 to 10**6, with which all checks and answers cost at most
         (epsilon, delta); `more` are fields that do not enter the price.
 
@@ -272,7 +272,7 @@ class ConfidentGNMax(Aggregator):
         experiment.
         """
 
-        def build(sigma: float) -> Self:
+        def build(sigma: float) -> ConfidentGNMax:
             return cls(
                 threshold=threshold,
                 check_variance=_thousandth((ratio * sigma) ** 2),

@@ -84,7 +84,8 @@ def check_instance(kind: type, **named: Any) -> None:
 # An epsilon for which a price can be computed.
 Epsilon = Annotated[Real, between(1e-9, 1e6)]
 # A number of rows that can be drawn, and the seed of a drawing.
-Rows, Seed = Annotated[int, at_least(1), at_most(MAX_DRAWN_ROWS)], Annotated[int, at_least(0)]
+Rows = Annotated[int, at_least(1), at_most(MAX_DRAWN_ROWS)]
+Seed = Annotated[int, at_least(0)]
 
 
 @_require.check_options
