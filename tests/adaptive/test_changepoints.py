@@ -17,16 +17,21 @@ from discreet import accounting as acc
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds
 from discreet._registry import from_json, to_json
 from discreet.adaptive import (
-    Alarm,
     BernoulliChange,
     ChangeWatch,
     GaussianChange,
-    LikelihoodScores,
-    RankScores,
     alarm_threshold,
     changepoint,
 )
-from discreet.adaptive.changepoints import GRID, best_scores, grid_range, on_grid
+from discreet.adaptive.changepoints import (
+    GRID,
+    Alarm,
+    LikelihoodScores,
+    RankScores,
+    best_scores,
+    grid_range,
+    on_grid,
+)
 from discreet.mechanisms.selection import moves_one_way
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
