@@ -277,7 +277,7 @@ def test_an_alarm_comes_soon_after_the_change_and_says_when_it_was():
     assert np.mean([abs(alarm.time - 251) for _, alarm in raised]) <= 12
     state = mechanism.start(series(source, RISE, 400, 251), entropy=entropy)
     state["positives"] = 1
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="halted for good"):
         mechanism.answer(state, series(source, RISE, 400, 251), 300, entropy=entropy)
 
 
