@@ -17,16 +17,21 @@ from discreet import accounting as acc
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds
 from discreet._registry import from_json, to_json
 from discreet.adaptive import (
-    Alarm,
     BernoulliChange,
     ChangeWatch,
     GaussianChange,
-    LikelihoodScores,
-    RankScores,
     alarm_threshold,
     changepoint,
 )
-from discreet.adaptive.changepoints import GRID, best_scores, grid_range, on_grid
+from discreet.adaptive.changepoints import (
+    GRID,
+    Alarm,
+    LikelihoodScores,
+    RankScores,
+    best_scores,
+    grid_range,
+    on_grid,
+)
 from discreet.mechanisms.selection import moves_one_way
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
@@ -272,7 +277,7 @@ def test_an_alarm_comes_soon_after_the_change_and_says_when_it_was():
     assert np.mean([abs(alarm.time - 251) for _, alarm in raised]) <= 12
     state = mechanism.start(series(source, RISE, 400, 251), entropy=entropy)
     state["positives"] = 1
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="halted for good"):
         mechanism.answer(state, series(source, RISE, 400, 251), 300, entropy=entropy)
 
 

@@ -120,7 +120,7 @@ def test_it_halts_for_good_after_its_budget_of_findings() -> None:
     assert told.value.overfit == (True, True, True)  # the list ends where the budget does
     assert len(told.value.value) == 3
     counting = CountingEntropy()
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="halted for good"):
         made.answer(state, PEOPLE, below(0.5, 0.5), entropy=counting)
     assert counting.drawn == 0
 

@@ -129,7 +129,7 @@ def test_it_halts_after_its_improvements_and_the_best_never_falls(made: Any) -> 
     played, counting = Played(made), CountingEntropy()
     scores = [played.submit(right(count)).score for count in (300, 600)]
     assert scores == sorted(scores)
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="halted for good"):
         made.answer(played.state, TEST, right(900), entropy=counting)
     assert counting.drawn == 0
 

@@ -166,7 +166,7 @@ def test_at_most_the_promised_number_is_rejected_and_then_it_halts_for_good(reje
     state = mechanism.start(EMPTY, entropy=entropy)
     for _ in range(rejections):
         state, _ = mechanism.answer(state, EMPTY, given(1000), entropy=entropy)
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="halted for good"):
         mechanism.answer(state, EMPTY, given(1000), entropy=entropy)
 
 

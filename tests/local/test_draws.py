@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from discreet import local
 from discreet._errors import InvalidInput
 from discreet.local import _base
+from discreet.local.hashing import ORACLES
 from discreet.sampling import SeededEntropy
 from tests.contracts.randomizers import within
 
@@ -104,23 +105,23 @@ def test_small_shares_never_exceed_exp_epsilon(epsilon: float) -> None:
 
 
 @for_each("epsilon", [0, -1, float("inf"), float("nan"), "1", None, True, 1e-300])
-@for_each("name", local.ORACLES)
+@for_each("name", ORACLES)
 def test_an_epsilon_that_cannot_be_had_is_refused(name: str, epsilon: object) -> None:
     with pytest.raises(InvalidInput):
-        local.ORACLES[name](epsilon=epsilon, domain=5)
+        ORACLES[name](epsilon=epsilon, domain=5)
 
 
 @for_each("domain", [1, 0, -3, 2.0, "5", None, (1 << 52) + 1])
-@for_each("name", local.ORACLES)
+@for_each("name", ORACLES)
 def test_a_domain_that_is_none_is_refused(name: str, domain: object) -> None:
     with pytest.raises(InvalidInput):
-        local.ORACLES[name](epsilon=1, domain=domain)
+        ORACLES[name](epsilon=1, domain=domain)
 
 
 @for_each("epsilon", [1e-4, 50, 700, Fraction(1, 3), np.float32(0.5)])
-@for_each("name", local.ORACLES)
+@for_each("name", ORACLES)
 def test_extreme_but_honest_parameters_work_and_stay_within_their_claim(name: str, epsilon: object) -> None:
-    oracle = local.ORACLES[name](epsilon=epsilon, domain=6)
+    oracle = ORACLES[name](epsilon=epsilon, domain=6)
     assert within(oracle.ratio, oracle.epsilon)
     release = oracle.estimate(oracle.respond([0, 1, 5], entropy=SeededEntropy(1)))
     assert np.isfinite(release.value).all()

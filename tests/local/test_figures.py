@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from discreet import local
+from discreet.local.hashing import ORACLES
 from discreet.sampling import SeededEntropy
 
 from ..loops import for_each
@@ -73,12 +74,12 @@ GRID = [(0.5, 10, 2000), (1, 16, 3000), (2, 40, 2000), (4, 9, 1500)]
 
 
 @pytest.mark.parametrize(("epsilon", "domain", "people"), GRID)
-@pytest.mark.parametrize("name", [*local.ORACLES, "long term"])
+@pytest.mark.parametrize("name", [*ORACLES, "long term"])
 def test_the_error_is_the_formulas_over_a_grid(name: str, epsilon: float, domain: int, people: int) -> None:
     if name == "long term":
         oracle: Any = local.LongTermResponse(epsilon=2 * epsilon, first_epsilon=epsilon, domain=domain)
     else:
-        oracle = local.ORACLES[name](epsilon=epsilon, domain=domain)
+        oracle = ORACLES[name](epsilon=epsilon, domain=domain)
     values, shares = truth(people, domain)
     # 44 cases at 5.5 deviations of a mean of 60: a false alarm of the whole grid about once in 10**4 seeds,
     # and the seed is fixed
@@ -101,7 +102,7 @@ def test_the_comparison_with_the_formula_has_teeth() -> None:
 @for_each("epsilon", [0.1, 0.5, 1, 2, 4, 8])
 def test_the_automatic_choice_is_never_worse_than_a_single_oracle(epsilon: float, domain: int) -> None:
     chosen = local.best(epsilon=epsilon, domain=domain, people=1000)
-    for build in local.ORACLES.values():
+    for build in ORACLES.values():
         single = build(epsilon=epsilon, domain=domain)
         assert chosen.mean_squared_error(1000) <= single.mean_squared_error(1000) * (1 + 1e-9)
 
@@ -116,9 +117,9 @@ def test_the_automatic_choice_keeps_to_the_length_of_a_report() -> None:
         local.best(epsilon=1, domain=100, people=1000, bits=3)
 
 
-@pytest.mark.parametrize("name", local.ORACLES)
+@pytest.mark.parametrize("name", ORACLES)
 def test_estimates_are_unbiased_and_within_their_error(name: str) -> None:
-    oracle = local.ORACLES[name](epsilon=1, domain=7)
+    oracle = ORACLES[name](epsilon=1, domain=7)
     values, shares = truth(400, 7)
     entropy = SeededEntropy(3)
     releases = [oracle.estimate(oracle.respond(values, entropy=entropy)) for _ in range(300)]
@@ -130,9 +131,9 @@ def test_estimates_are_unbiased_and_within_their_error(name: str) -> None:
     assert (low < high).all()
 
 
-@pytest.mark.parametrize("name", local.ORACLES)
+@pytest.mark.parametrize("name", ORACLES)
 def test_counting_by_transform_is_counting_one_by_one(name: str) -> None:
-    oracle = local.ORACLES[name](epsilon=1.5, domain=21)
+    oracle = ORACLES[name](epsilon=1.5, domain=21)
     reports = oracle.respond(truth(500, 21)[0], entropy=SeededEntropy(4))
     if name == "hadamard":
         signs = 2 * oracle.supported(reports).astype(int) - (

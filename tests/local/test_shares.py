@@ -12,6 +12,7 @@ from discreet import accounting, local
 from discreet._errors import InvalidInput
 from discreet.accounting import NonPrivate, Shuffled
 from discreet.local import shares as consistency
+from discreet.local.hashing import ORACLES
 from discreet.mechanisms import Channel
 from discreet.sampling import Entropy, SeededEntropy
 
@@ -33,9 +34,9 @@ def test_the_most_likely_shares_of_a_channel_are_nearer_than_the_unbiased_ones()
     assert np.mean(distances, axis=0)[0] < 0.8 * np.mean(distances, axis=0)[1], distances
 
 
-@pytest.mark.parametrize("name", [*local.ORACLES])
+@pytest.mark.parametrize("name", [*ORACLES])
 def test_the_most_likely_shares_are_shares_and_near_the_truth(name: str) -> None:
-    oracle = local.ORACLES[name](epsilon=1.5, domain=6)
+    oracle = ORACLES[name](epsilon=1.5, domain=6)
     values = np.random.default_rng(1).choice(6, 3000, p=[0.5, 0.3, 0.2, 0, 0, 0])
     reports = oracle.respond(values, entropy=SeededEntropy(10))
     likely, shares = local.expectation_maximization(oracle, reports), np.bincount(values, minlength=6) / 3000

@@ -133,7 +133,7 @@ def test_steps_end_and_shapes_are_checked() -> None:
     with pytest.raises(InvalidInput, match="2 entries"):
         sums.add([1.0], entropy=SeededEntropy(1))
     sums.add([1.0, 0.0], entropy=SeededEntropy(1))
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="steps are taken"):
         sums.add([1.0, 0.0], entropy=SeededEntropy(1))
 
 

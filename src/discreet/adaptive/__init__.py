@@ -5,13 +5,10 @@ detection and private hypothesis tests.
 
 from . import generalization
 from .changepoints import (
-    Alarm,
     BernoulliChange,
     Changepoint,
     ChangeWatch,
     GaussianChange,
-    LikelihoodScores,
-    RankScores,
     alarm_threshold,
 )
 from .changepoints import offline as changepoint
@@ -28,11 +25,11 @@ from .discovery import (
     Saffron,
     benjamini_hochberg,
 )
-from .holdout import Check, HoldoutEstimate, Thresholdout
+from .holdout import Check, Thresholdout
 from .hypotheses import Binomial, Hypothesis, TruncatedExponential
 from .leaderboard import ShakyLadder, SparseVectorBoard, Standing, Submission
 from .paprika import Decision, Paprika
-from .private_bh import Discoveries, PrivateBenjaminiHochberg
+from .private_bh import PrivateBenjaminiHochberg
 from .reference import Ladder, ParameterFreeLadder, PlainBoard
 from .significance import (
     GoodnessOfFitTest,
@@ -44,7 +41,6 @@ from .significance import (
 
 __all__ = [
     "Addis",
-    "Alarm",
     "AlphaInvesting",
     "BernoulliChange",
     "Binomial",
@@ -52,8 +48,6 @@ __all__ = [
     "Check",
     "Decision",
     "Decisions",
-    "Discoveries",
-    "HoldoutEstimate",
     "GaussianChange",
     "GeneralizedAlphaInvesting",
     "GoodnessOfFitTest",
@@ -61,7 +55,6 @@ __all__ = [
     "IndependenceTest",
     "Javanmard",
     "Ladder",
-    "LikelihoodScores",
     "Listed",
     "Lord3",
     "LordPlusPlus",
@@ -71,7 +64,6 @@ __all__ = [
     "PowerLaw",
     "PrivateBenjaminiHochberg",
     "ProportionTest",
-    "RankScores",
     "Saffron",
     "ShakyLadder",
     "SparseVectorBoard",

@@ -14,14 +14,13 @@ in JavaScript: js/discreet-local.mjs. See docs/local.md.
 
 from pathlib import Path
 
-from ._base import LocalRandomizer, ReportBatch
+from ._base import LocalRandomizer
 from .device import ClientBudget
-from .hashing import ORACLES, HadamardResponse, LocalHashing, Prediction, best, predictions, walsh_hadamard
+from .hashing import HadamardResponse, LocalHashing, best, predictions
 from .longterm import LongTermResponse, Rappor
 from .means import DuchiMean, HybridMean, LaplaceMean, PiecewiseMean
 from .oracles import (
     DesignResponse,
-    FrequencyOracle,
     KaryResponse,
     OptimalUnary,
     SubsetSelection,
@@ -37,7 +36,6 @@ __all__ = [
     "ClientBudget",
     "DesignResponse",
     "DuchiMean",
-    "FrequencyOracle",
     "HadamardResponse",
     "HybridMean",
     "KaryResponse",
@@ -45,12 +43,9 @@ __all__ = [
     "LocalHashing",
     "LocalRandomizer",
     "LongTermResponse",
-    "ORACLES",
     "OptimalUnary",
     "PiecewiseMean",
-    "Prediction",
     "Rappor",
-    "ReportBatch",
     "SCRIPT",
     "Shuffler",
     "SubsetSelection",
@@ -60,5 +55,4 @@ __all__ = [
     "consistent",
     "expectation_maximization",
     "predictions",
-    "walsh_hadamard",
 ]
