@@ -46,15 +46,12 @@ from ..tabular.estimator_base import (
     require_bounds,
     require_declared,
 )
-from ..tabular.rows import features_of
+from ..tabular.rows import Design, features_of
 from .training.data import Examples, Tabular
 from .training.optimizers import SGD
 from .training.trainer import Progress, Trainer
 
 __all__ = ["DPClassifier", "DPRegressor", "SGDLogisticRegression", "default_batch", "encode_rows", "network"]
-
-# The delta of an estimator that was given none, where there is no budget's delta either.
-DELTA = 1e-5
 
 
 @parameters
@@ -78,27 +75,12 @@ class SGDEstimator(ArrayEstimator):
     progress: Callable[[Progress], Any] | None = None
 
     _loss: ClassVar[type[nn.Module]]
+    _default_delta: ClassVar[float] = 1e-5
 
-    def mechanism(
-        self,
-        public: Public,
-        *,
-        target: str,
-        features: Sequence[str] | None = None,
-        delta: float | None = None,
-    ) -> Trainer:
-        """Return the trainer, with its price, that fits this estimator to a table with these public facts.
-        For `Session.fit`, which runs it.
-
-        `features` are by default all columns but the target that can be features: numbers with bounds,
-        categories and booleans. `delta` is that of the session's budget.
-        """
+    def _build(self, public: Public, target: Any, features: Sequence[str] | None, delta: float) -> Trainer:
         names = features_of(public, target, features)
-        if target in names:
-            raise InvalidInput(f"the target {target!r} cannot be a feature, too.")
+        Design(features=names, target=target).check(public)
         columns = Tabular(features=names, target=target)
-        for name in names:
-            _require_feature(public, name)
         outputs = self._declare_target(public.fact(target), target)
         return self._build_trainer(public, columns.width(public), outputs, delta, columns)
 
@@ -134,14 +116,13 @@ class SGDEstimator(ArrayEstimator):
         public: Public,
         features: int,
         outputs: int,
-        delta: float | None = None,
+        delta: float,
         columns: Tabular | None = None,
     ) -> Trainer:
         """Return the trainer for a model of `features` inputs and `outputs` outputs.
 
-        `delta` is used where the estimator has none; `columns` says how to read a table.
+        `columns` says how to read a table.
         """
-        self._check_parameters()
         has_noise, size = self.noise_multiplier is not None, public.size if self.n is None else self.n
         size = require_declared(size)
         batch = (
@@ -156,7 +137,7 @@ class SGDEstimator(ArrayEstimator):
             n=size,
             noise_multiplier=self.noise_multiplier,
             epsilon=None if has_noise else self.epsilon,
-            delta=None if has_noise else self._delta_or(delta, DELTA),
+            delta=None if has_noise else delta,
             clip=self.clip,
             batch=batch,
             epochs=self.epochs,
@@ -181,7 +162,8 @@ class SGDEstimator(ArrayEstimator):
         self.__dict__.pop("columns_", None)
         outputs = self._declare_target(target, "y")
         public = Public(size=self.n)
-        trainer = self._build_trainer(public, X.shape[1], outputs)
+        self._check_parameters()
+        trainer = self._build_trainer(public, X.shape[1], outputs, self._delta_or(None))
         examples = Examples(self._scale(X), self._target_tensor(y), public)
         return self._adopt_release(trainer(examples, entropy=Entropy(), progress=self.progress), trainer)
 
@@ -250,14 +232,6 @@ def network(features: int, outputs: int, hidden: Sequence[int] = ()) -> nn.Modul
         modules += [nn.Linear(in_features, out_features), nn.Tanh()]
     output_layer = nn.Linear(sizes[-1], outputs)
     return nn.Sequential(*modules, output_layer) if modules else output_layer
-
-
-def _require_feature(public: Public, name: str) -> None:
-    """Refuse a column for which neither Bounds nor Categories nor Boolean is declared."""
-    if not isinstance(public.fact(name), Bounds | Categories | Boolean):
-        raise InvalidInput(
-            f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it."
-        )
 
 
 def encode_rows(X: Any, columns: Tabular, public: Public) -> Tensor:

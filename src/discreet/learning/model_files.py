@@ -42,9 +42,9 @@ def save(model: Any, path: str | Path) -> None:
     model_files.write(path, _file_facts(model), model_files.NETWORK)
 
 
-def dumps(model: Any) -> str:
+def dumps(estimator: Any) -> str:
     """Return the text of the model file of a fitted estimator."""
-    return model_files.text_of(_file_facts(model), model_files.NETWORK)
+    return model_files.text_of(_file_facts(estimator), model_files.NETWORK)
 
 
 def _file_facts(model: Any) -> dict[str, Any]:

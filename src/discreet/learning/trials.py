@@ -74,11 +74,11 @@ class TrainerTrials(RepeatedTrials):
                     "all candidates must have one price: the same data, batch, steps and noise. They may "
                     "differ in model, optimizer, learning rate and clip."
                 )
-        if getattr(reference.schedule, "size", None) is not None:
+        if reference.schedule.exact_size is not None:
             raise InvalidInput(
-                f"a {type(reference.schedule).__name__} schedule is for exactly {reference.schedule.size} "
-                "rows, and a run trains on those that a coin does not hold out. Take another schedule, such "
-                "as Poisson."
+                f"a {type(reference.schedule).__name__} schedule is for exactly "
+                f"{reference.schedule.exact_size} rows, and a run trains on those that a coin does not hold "
+                "out. Take another schedule, such as Poisson."
             )
         if self.public.unit.column is not None:
             raise InvalidInput("tuning of a trainer needs rows as units.")

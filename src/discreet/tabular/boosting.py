@@ -158,8 +158,7 @@ class AdditiveBoosting(TableLearner):
     bin_share: Annotated[float, OPEN_PROBABILITY] = 0.1
 
     def _check(self) -> None:
-        if self.design.target is None:
-            raise _require.fail("target", None, "the name of a column")
+        self.design.require_target()
         if self.delta == 0:
             raise InvalidInput(
                 "boosting adds Gaussian noise thousands of times, which needs a delta above 0. Give "

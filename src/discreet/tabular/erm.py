@@ -199,8 +199,7 @@ class LinearERM(Mechanism):
             raise _require.fail(
                 "loss", self.loss, "Logistic(), HuberHinge(), Softmax(), Huber() or Squared()"
             )
-        if self.design.target is None:
-            raise _require.fail("target", None, "the name of a column")
+        self.design.require_target()
         self.design.check(self.public)
         if self.class_weights and len(self.class_weights) != len(self.classes):
             raise _require.fail(

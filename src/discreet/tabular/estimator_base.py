@@ -21,7 +21,7 @@ import numpy.typing as npt
 from .. import _require
 from .._errors import InvalidInput, MissingExtra, PrivateFact
 from .._public import Bounds, Categories, Public
-from ..mechanisms.protocols import Mechanism, Release
+from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from ..tables import Memory
 from .linear_model import class_array, class_indices
@@ -91,6 +91,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     # whether the estimator learns without a target
     unsupervised: ClassVar[bool] = False
+    # the delta where neither the estimator nor the session has one
+    _default_delta: ClassVar[float] = 0.0
     # The declared classes while arrays are fitted: the table made of the arrays holds the classes' numbers
     # instead. None otherwise.
     _labels: list[Any] | None = field(default=None, init=False)
@@ -109,16 +111,21 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self,
         public: Public,
         *,
-        target: str,
+        target: str | None = None,
         features: Sequence[str] | None = None,
         delta: float | None = None,
-    ) -> Mechanism:
+    ) -> Any:
         """Return the mechanism that fits this estimator to a table of these public facts; priced, and not run
         yet. For `Session.fit`.
 
         `features` are by default all columns that can be features: numbers with bounds, categories, booleans.
         `delta` is the session's, for an estimator without a delta of its own.
         """
+        self._check_parameters()
+        return self._build(public, target, features, self._delta_or(delta))
+
+    def _build(self, public: Public, target: Any, features: Sequence[str] | None, delta: float) -> Any:
+        """Return the mechanism for this delta; `target` is None where there is none."""
         raise NotImplementedError
 
     def _check_parameters(self) -> None:
@@ -126,9 +133,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         for name, check in _limits_of(type(self)).items():
             check(name, _require.plain(vars(self)[name]))
 
-    def _delta_or(self, delta: float | None, otherwise: float = 0.0) -> float:
-        """Return the estimator's own delta, or the session's, or else this one."""
-        return next((d for d in (self.delta, delta) if d is not None), otherwise)
+    def _delta_or(self, delta: float | None) -> float:
+        """Return the estimator's own delta, or the session's, or else the default."""
+        return next((d for d in (self.delta, delta) if d is not None), self._default_delta)
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
         """Take over the model that the mechanism released, and return the estimator, which is fitted now."""
@@ -151,7 +158,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         public = Public(schema=schema, size=self.n)
         columns = {f"x{i}": X[:, i] for i in range(X.shape[1])}
         source = Memory({**columns, **({} if target is None else {TARGET: y})}, public)
-        mechanism = self.mechanism(public, target=TARGET if target is not None else None)  # type: ignore[arg-type]
+        mechanism = self.mechanism(public, target=TARGET if target is not None else None)
         names = vars(self).get("feature_names_in_")
         self.adopt(mechanism(source, entropy=Entropy()), mechanism)
         self._use_arrays(names)

@@ -67,18 +67,10 @@ class Linear(ArrayEstimator):
     def _loss(self) -> Loss:
         raise NotImplementedError
 
-    def mechanism(
-        self,
-        public: Public,
-        *,
-        target: str,
-        features: Sequence[str] | None = None,
-        delta: float | None = None,
-    ) -> Mechanism:
-        self._check_parameters()
+    def _build(self, public: Public, target: Any, features: Sequence[str] | None, delta: float) -> Mechanism:
         options: dict[str, Any] = {
             "epsilon": self.epsilon,
-            "delta": self._delta_or(delta),
+            "delta": delta,
             "regularization": self.regularization,
             "rows": self.n,
             "loss": self._loss(),
@@ -201,14 +193,7 @@ class _LearnerEstimator(ArrayEstimator):
     # The fields that this kind of mechanism has beyond those of all learners, with the names of parameters.
     _fields: ClassVar[Mapping[str, str]] = {}
 
-    def mechanism(
-        self,
-        public: Public,
-        *,
-        target: str | None = None,
-        features: Sequence[str] | None = None,
-        delta: float | None = None,
-    ) -> Mechanism:
+    def _build(self, public: Public, target: Any, features: Sequence[str] | None, delta: float) -> Mechanism:
         names = features_of(public, target, features)
         design = Design(
             features=names, target=None if self.unsupervised else target, intercept=False, clip="never"
@@ -217,7 +202,7 @@ class _LearnerEstimator(ArrayEstimator):
             public=public,
             design=design,
             epsilon=self.epsilon,
-            delta=0.0 if self._pure else self._delta_or(delta),
+            delta=0.0 if self._pure else delta,
             rows=self.n,
             **{name: vars(self)[parameter] for name, parameter in self._fields.items()},
         )
@@ -411,18 +396,10 @@ class _MomentsRegressor(Regressor):
     model_: LinearModel = field(init=False)
     moments_: Moments = field(init=False)
 
-    def mechanism(
-        self,
-        public: Public,
-        *,
-        target: str,
-        features: Sequence[str] | None = None,
-        delta: float | None = None,
-    ) -> Mechanism:
-        self._check_parameters()
+    def _build(self, public: Public, target: Any, features: Sequence[str] | None, delta: float) -> Mechanism:
         names = features_of(public, target, features)
         design = Design(features=names, target=target, intercept=self.fit_intercept, clip="never")
-        return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))
+        return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=delta)
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
         super().adopt(release, mechanism)
@@ -471,23 +448,14 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ArrayEstimator):  #
     n_components: Annotated[int, at_least(1)] = field(default=2, kw_only=False)
     epsilon: float = 1.0
 
-    def mechanism(
-        self,
-        public: Public,
-        *,
-        target: str | None = None,
-        features: Sequence[str] | None = None,
-        delta: float | None = None,
-    ) -> Mechanism:
-        """Return the mechanism that releases second moments of the features; `target` is left out."""
+    def _build(self, public: Public, target: Any, features: Sequence[str] | None, delta: float) -> Mechanism:
         names = features_of(public, target, features)
         design = Design(features=names, target=None)
-        self._check_parameters()
         if self.n_components > (width := len(replace(design, intercept=False).names(public))):
             raise _require.fail(
                 "n_components", self.n_components, f"at most {width}, the number of coordinates"
             )
-        return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))
+        return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=delta)
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
         super().adopt(release, mechanism)

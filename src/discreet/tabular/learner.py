@@ -131,8 +131,7 @@ class Classifying(TableLearner):
     """Shares the classes of a target, and their check, among classifiers."""
 
     def _check(self) -> None:
-        if self.design.target is None:
-            raise _require.fail("target", None, "the name of a column")
+        self.design.require_target()
         self.classes  # noqa: B018 - refuse a target without classes now
 
     @property

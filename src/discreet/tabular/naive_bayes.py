@@ -49,16 +49,15 @@ class NaiveBayesModel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "priors", tuple(float(p) for p in self.priors))
-        for name in ("means", "variances", "chances"):
-            rows = tuple(tuple(float(v) for v in row) for row in getattr(self, name))
-            object.__setattr__(self, name, rows)
+        tables = {"means": self.means, "variances": self.variances, "chances": self.chances}
         layout = CoordinateLayout.of(self.design, self.public)
         entries = 2 * len(layout.flags) + sum(values for _, values in layout.groups)
         widths = {"means": len(layout.numbers), "variances": len(layout.numbers), "chances": entries}
-        for name, width in widths.items():
-            rows = getattr(self, name)
-            if len(rows) != len(self.classes) or any(len(row) != width for row in rows):
-                raise InvalidInput(f"{name} must be {len(self.classes)} x {width} numbers.")
+        for name, table in tables.items():
+            rows = tuple(tuple(float(v) for v in row) for row in table)
+            object.__setattr__(self, name, rows)
+            if len(rows) != len(self.classes) or any(len(row) != widths[name] for row in rows):
+                raise InvalidInput(f"{name} must be {len(self.classes)} x {widths[name]} numbers.")
         if len(self.priors) != len(self.classes) or not all(
             p > 0 for row in (self.priors, *self.variances, *self.chances) for p in row
         ):

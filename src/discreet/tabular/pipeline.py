@@ -53,17 +53,8 @@ class PrivatePipeline(Estimator):
     weights: tuple[float, float] = (1.0, 4.0)
     epsilon: Annotated[float, POSITIVE] = 1.0
 
-    def mechanism(
-        self,
-        public: Public,
-        *,
-        target: str,
-        features: Sequence[str] | None = None,
-        delta: float | None = None,
-    ) -> Mechanism:
+    def _build(self, public: Public, target: Any, features: Sequence[str] | None, delta: float) -> Mechanism:
         _require.an_object(self.estimator)
-        self._check_parameters()
-        total_delta = self._delta_or(delta)
         step_weight, model_weight = _pair(weights=self.weights)
         _require.positive(**{"weights[0]": step_weight, "weights[1]": model_weight})
         shares = step_weight / (step_weight + model_weight), model_weight / (step_weight + model_weight)
@@ -71,20 +62,18 @@ class PrivatePipeline(Estimator):
         def build(growth: float) -> Piped:
             """Return the mechanism in which both parts have `growth` times their share of epsilon."""
             step_epsilon, model_epsilon = (growth * self.epsilon * share * (1 - 1e-9) for share in shares)
-            model = clone(self.estimator).set_params(epsilon=model_epsilon, delta=total_delta / 2)
+            model = clone(self.estimator).set_params(epsilon=model_epsilon, delta=delta / 2)
             learner: Any = model.mechanism(public, target=target, features=features)
-            step = self._step(public, target, features, step_epsilon, total_delta / 2)
-            return Piped(
-                public=public, steps=(step,), learner=learner, epsilon=self.epsilon, delta=total_delta
-            )
+            step = self._step(public, target, features, step_epsilon, delta / 2)
+            return Piped(public=public, steps=(step,), learner=learner, epsilon=self.epsilon, delta=delta)
 
         pipeline, feasible, too_large = build(1.0), 1.0, 2.0
-        if total_delta == 0:
+        if delta == 0:
             return pipeline
         for _ in range(_HALVINGS):
             growth = (feasible + too_large) / 2
             larger = build(growth)
-            if float(accounting.epsilon(larger.event, delta=total_delta, accountant="rdp")) <= self.epsilon:
+            if float(accounting.epsilon(larger.event, delta=delta, accountant="rdp")) <= self.epsilon:
                 pipeline, feasible = larger, growth
             else:
                 too_large = growth

@@ -67,6 +67,11 @@ class Design:
         if self.target in self.features:
             raise InvalidInput(f"the target {self.target!r} cannot be a feature, too.")
 
+    def require_target(self) -> None:
+        """Refuse a design without a target, for a learner that predicts one."""
+        if self.target is None:
+            raise _require.fail("target", None, "the name of a column")
+
     def check(self, public: Public) -> None:
         """Refuse features without declared Bounds, Categories or Boolean, and the unit's column as a
         feature."""

@@ -120,35 +120,26 @@ class PrivateSearch(Estimator):
             )
         return settings
 
-    def mechanism(
-        self,
-        public: Public,
-        *,
-        target: str,
-        features: Sequence[str] | None = None,
-        delta: float | None = None,
-    ) -> Mechanism:
-        self._check_parameters()
+    def _build(self, public: Public, target: Any, features: Sequence[str] | None, delta: float) -> Mechanism:
         if not 1 < self.trials <= _MAX_TRIALS:
             raise _require.fail(
                 "trials", self.trials, f"above 1, and at most {_MAX_TRIALS:,}: the mean number of runs"
             )
         trials = trial_distribution(self.law, float(self.trials))
-        total_delta = self._delta_or(delta)
         task: dict[str, Any] = {"public": public, "target": target, "features": features}
         if hasattr(self.estimator, "search_trials"):
             # a neural network: its trials are trained, and paid, step by step
-            found: Mechanism = self.estimator.search_trials(self, total_delta, trials, self._settings, **task)
+            found: Mechanism = self.estimator.search_trials(self, delta, trials, self._settings, **task)
             return found
-        if total_delta > 0:
-            rho = run_rho(trials, self.epsilon, total_delta, public.neighbors)
+        if delta > 0:
+            rho = run_rho(trials, self.epsilon, delta, public.neighbors)
             # candidates are given the epsilon whose Gaussian noise, at this delta, has at most this rho
-            run_epsilon = float(accounting.epsilon(ZCDP(rho=rho), delta=total_delta, accountant="zcdp")) * (
+            run_epsilon = float(accounting.epsilon(ZCDP(rho=rho), delta=delta, accountant="zcdp")) * (
                 1 - 1e-6
             )
-            candidates = self._candidates(run_epsilon, total_delta, **task)
+            candidates = self._candidates(run_epsilon, delta, **task)
             if all(rho_of(c.event) <= rho and c.delta > 0 for c in candidates):
-                return self._trials(candidates, trials, public, delta=total_delta, score_rho=rho)
+                return self._trials(candidates, trials, public, delta=delta, score_rho=rho)
         if isinstance(trials, PoissonTrials):
             raise InvalidInput(
                 'law = "poisson" needs a delta, and candidates with Gaussian noise (method="output" or '

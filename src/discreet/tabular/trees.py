@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import _require, sampling
+from .. import sampling
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Public
 from .._registry import described
@@ -182,8 +182,7 @@ class GreedyTree(TableLearner):
     parts: Annotated[int, at_least(2), at_most(1024)] = 16
 
     def _check(self) -> None:
-        if self.design.target is None:
-            raise _require.fail("target", None, "the name of a column")
+        self.design.require_target()
         self.noise  # noqa: B018 - price it now
 
     @property

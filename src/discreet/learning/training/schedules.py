@@ -72,13 +72,17 @@ class Schedule:
         """
         raise NotImplementedError
 
+    @property
+    def exact_size(self) -> int | None:
+        """Return the number of examples that the schedule is priced for, exactly; None for any number."""
+        return getattr(self, "size", None)
+
     def check_size(self, size: int) -> None:
         """Refuse data of another size than was declared, if the schedule is priced for an exact number of
         examples. The size is public then, so the message may contain it."""
-        declared = getattr(self, "size", None)
-        if declared is not None and size != declared:
+        if self.exact_size is not None and size != self.exact_size:
             raise PublicMismatch(
-                f"the size is public and must be true: priced for {declared}, the data has {size}."
+                f"the size is public and must be true: priced for {self.exact_size}, the data has {size}."
             )
 
 

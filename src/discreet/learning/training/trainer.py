@@ -156,7 +156,7 @@ def _check_together(trainer: Trainer) -> None:
             f"the model is on {min(elsewhere)!r}, and private training runs on the CPU only. Give "
             "model.cpu()."
         )
-    declared, size = getattr(trainer.schedule, "size", None), trainer.public.size
+    declared, size = trainer.schedule.exact_size, trainer.public.size
     if declared is not None and size is not None and declared != size:
         raise InvalidInput(
             f"{type(trainer.schedule).__name__} samples from all examples, exactly: it was made for "
