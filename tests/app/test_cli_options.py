@@ -12,8 +12,10 @@ from typing import Any, get_type_hints
 import pytest
 
 from discreet.app.cli import COMMANDS, load
+from discreet.app.cli.options import Opening
 from discreet.app.cli.parser import flag, list_of, shell_type
 from discreet.app.remote import RemoteSession
+from discreet.curator import STEWARD
 from discreet.session import Session, options
 
 # Every verb with a list, and the list.
@@ -126,3 +128,7 @@ def test_every_option_has_a_help_and_only_names_options_that_are_there(words: st
     for option in command.params:
         assert option.help, (words, option.name)
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", option.help)) <= names, (words, option.name)
+
+
+def test_who_asks_by_default_is_the_steward() -> None:
+    assert Opening().analyst == STEWARD

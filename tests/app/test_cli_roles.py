@@ -129,7 +129,7 @@ def test_messages_speak_the_words_of_the_shell(ready):
     assert "declare size = ... in the schema file, or insist: --large-delta." in shell(
         "policy", ready, "--delta", "0.1"
     )
-    assert "and discreet policy changes its budgets." in shell("init", ready, "--epsilon", "1")
+    assert "or change the budgets with discreet policy." in shell("init", ready, "--epsilon", "1")
     assert "change_policy" not in shell("init", ready, "--epsilon", "1")
     # what is stated of a budget is no option to give
     assert "(delta=0)" in shell("query", ready, SQL, "-e", "1", "--as", "ann")

@@ -333,7 +333,7 @@ def test_one_number_is_a_float_and_a_frame_has_its_intervals():
     assert frame["n_low"][0] < answer.value < frame["n_high"][0]
     assert isinstance(frame, pandas.DataFrame)
     table = people.sql("SELECT ward, COUNT(*) AS n FROM people GROUP BY ward", epsilon=0.1)
-    with pytest.raises(dp.InvalidInput, match="one number"):
+    with pytest.raises(dp.InvalidInput, match="name a column"):
         float(table)
 
 

@@ -137,7 +137,7 @@ def test_other_kinds_of_work_take_part(people: dp.Session) -> None:
     ],
 )
 def test_bad_plans_are_refused(people: dp.Session, work: Any) -> None:
-    with pytest.raises(dp.InvalidInput, match=r"work|epsilon|within|target|weight|query"):
+    with pytest.raises(dp.InvalidInput, match=r"work|epsilon|within|target|weight|query|FROM|features"):
         people.plan(work, epsilon=1)
     with pytest.raises(dp.InvalidInput, match="accuracies alone"):
         people.plan([{"sql": COUNTS[1], "within": 1}], epsilon=0.01)

@@ -178,9 +178,7 @@ def _policy(budget: Budget | None, analysts: Mapping[str, Budget | None] | None,
     """Return the policy of a new ledger; `where` completes the error "there is no ledger ..."."""
     if budget is None:
         raise LedgerError(
-            f"there is no ledger {where} yet.",
-            remedy="Give a budget, such as dp.Budget(epsilon=1), and one is made.",
-            option="budget",
+            f"there is no ledger {where} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
         )
     return Policy(budget=budget, analysts=tuple((analysts or {}).items()))
 

@@ -29,7 +29,6 @@ from typing import (
 )
 
 from .._require import OPEN_PROBABILITY, POSITIVE, Limit, Real, a_float, at_least, at_most, checked, text
-from ..curator import segments
 
 P = ParamSpec("P")
 Self = TypeVar("Self")
@@ -235,7 +234,7 @@ class CopyTerms(SynthesisTerms):
     seed: Annotated[int | None, "The seed of the rows that are drawn; not of the noise."] = None
     checkpoint: Annotated[str | Path | None, _CHECKPOINT] = None
     resume: Annotated[bool, "Go on from the checkpoint, with the same options. Free."] = False
-    progress: Annotated[segments.Watch | None, "Called after each step with public facts."] = None
+    progress: Annotated[Callable[[Any], Any] | None, "Called after each step with public facts."] = None
     fresh: Annotated[bool, _FRESH] = False
 
 

@@ -258,7 +258,7 @@ def _run(invocation: Invocation) -> None:
 # What the shell advises where the library's remedy is Python, by the option that the error is about.
 _REMEDIES = {
     "analysts": "Give a budget beside the name: --analyst ann=1.",
-    "budget": "discreet init DATA --epsilon 1 makes a ledger, and discreet policy changes its budgets.",
+    "budget": "Open it without a budget, or change the budgets with discreet policy.",
     "delta": "Ask for Laplace noise, by an epsilon alone; or the steward can give a delta: discreet policy "
     "--delta 1e-6.",
     "large_delta": "Take a delta far below one over the number of people, declare size = ... in the schema "

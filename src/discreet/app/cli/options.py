@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ... import session as sessions
-from ...curator import STEWARD
 from ...session.options import values
-from .. import requests
 from .parser import Named
+
+if TYPE_CHECKING:
+    from ...session import Session
 
 DATA = typer.Argument(
     ...,
@@ -20,8 +20,6 @@ DATA = typer.Argument(
     show_default=False,
 )
 SQL = typer.Argument(..., help="One SELECT; - reads it from standard input.", show_default=False)
-SCHEMA = typer.Option(None, "--schema", help="The schema file. By default DATA with .schema.toml added.")
-LEDGER = typer.Option(None, "--ledger", help="The ledger. By default DATA with .ledger added.")
 CONFIDENCE = typer.Option(0.95, "--confidence", help="The probability with which errors hold.")
 ENGINE_HELP = "spark: have Spark read a Parquet file, a folder or a pattern of these."
 ENGINE = typer.Option(None, "--engine", help=ENGINE_HELP)
@@ -44,16 +42,20 @@ class Files:
     schema: Annotated[Path | None, "The schema file. By default DATA with .schema.toml added."] = None
     ledger: Annotated[Path | None, "The ledger. By default DATA with .ledger added."] = None
 
-    def session(self, data: str) -> sessions.Session:
+    def session(self, data: str) -> Session:
         """Open the session of `data`."""
-        return requests.open_session(data, **values(self))
+        # loaded here: commands without data need no session
+        from ..requests import open_session
+
+        return open_session(data, **values(self))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opening(Files):
     """The files beside a table, and who asks about which of its rows."""
 
-    analyst: Annotated[str, Named("Who asks.", "--as", "--analyst")] = STEWARD
+    # the steward (`curator.STEWARD`)
+    analyst: Annotated[str, Named("Who asks.", "--as", "--analyst")] = "steward"
     periods: Annotated[
         list[str],
         Named("Only rows of this period, where budgets are per period. Can be repeated.", "--period"),

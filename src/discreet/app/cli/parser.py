@@ -114,7 +114,8 @@ def _as_json(error: Any, invocation: Invocation) -> Exception:
     """Return the error of the parser, which prints words; as an `InvalidInput` where JSON was asked for."""
     if not invocation.as_json:
         return error  # type: ignore[no-any-return]
-    return InvalidInput(f"{error.format_message().rstrip('.')}. See --help.")
+    message = error.format_message().rstrip(".")
+    return InvalidInput(f"{message}{'' if message.endswith('?') else '.'} See --help.")
 
 
 def _explain_number(error: Any, words: list[str]) -> None:
