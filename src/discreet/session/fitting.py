@@ -261,6 +261,7 @@ class Models(SessionBase):
         run = {"checkpoint": checkpoint, "resume": resume, "progress": progress, "fresh": fresh}
         return synthesize(self, terms, rows=rows, seed=seed, **run)  # type: ignore[arg-type]
 
+    @_require.paying
     def compare_copy(
         self, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
     ) -> Release:
