@@ -106,7 +106,7 @@ def test_another_analysts_release_counts_against_the_askers_own_budget_only(cura
     assert curator.ask(mechanism, analyst="ann").value == value
     assert curator.ask(mechanism, analyst="ann").value == value  # once is enough
     assert curator.used == 0.75
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="ann's own budget"):
         curator.ask(noisy_sum(PUBLIC, "age", epsilon=0.5), analyst="ann")
     assert curator.used == 0.75
 
@@ -181,7 +181,7 @@ def test_trusted_code_is_charged_every_time_and_never_served(curator):
 def test_releases_made_elsewhere_count(curator):
     curator.enter(acc.PureDP(epsilon=2.5), "the 2023 report, table 4")
     assert curator.used == 2.5
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="above the limit 3"):
         curator.ask(noisy_count(PUBLIC, epsilon=1))
 
 
@@ -205,7 +205,7 @@ def test_all_versions_of_a_table_share_one_ledger(curator):
 
 def test_a_changed_policy_counts_what_was_spent_before(curator):
     curator.ask(noisy_count(PUBLIC, epsilon=2))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="above the limit 1"):
         curator.change_policy(Policy(budget=Budget(epsilon=1)))
     curator.change_policy(Policy(budget=Budget(rho=2.25)))
     assert curator.used == 2.0  # epsilon²/2

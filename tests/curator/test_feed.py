@@ -80,7 +80,7 @@ def test_a_sparse_vector_goes_on_with_the_next_version_and_the_same_threshold(cu
 def test_a_version_with_other_public_facts_is_refused(curator, facts):
     live = curator.start(vector())
     new = version("2", public=replace(PUBLIC, **facts))
-    with pytest.raises(PublicMismatch):
+    with pytest.raises(PublicMismatch, match="priced for other public facts"):
         opened(curator, new).resume(vector(), live.number)
     with pytest.raises(InvalidInput, match="not the start"):
         opened(curator, new).resume(vector(public=new.public), live.number)

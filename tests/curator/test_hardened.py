@@ -119,11 +119,11 @@ def test_a_live_question_that_fails_after_data_was_read_is_entered_and_counts(cu
 def test_failing_again_and_again_halts_it(curator):
     live = curator.start(vector())
     for _ in range(FAILURES):
-        with pytest.raises(ReleaseFailed):
+        with pytest.raises(ReleaseFailed, match="reason is withheld"):
             live.answer(failing(ZeroDivisionError()))
     with pytest.raises(Halted, match="failed after data was read"):
         live.answer(Count())
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="failed after data was read"):
         curator.resume(vector(), live.number).answer(Count())
 
 

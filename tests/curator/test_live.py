@@ -50,10 +50,10 @@ def test_it_halts_for_good_also_when_resumed(curator):
     live = curator.start(vector(positives=1))
     assert live.answer(ward(1)).value.above
     before = curator.ledger.anchor
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="halted for good"):
         live.answer(ward(0))
     again = curator.resume(vector(positives=1), live.number)
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="halted for good"):
         again.answer(ward(0))
     assert curator.ledger.anchor == before
     assert curator.verify() == []
@@ -86,7 +86,7 @@ def test_a_restart_goes_on_with_the_same_noisy_threshold(curator):
 def test_what_it_cannot_afford_is_not_started(curator):
     curator.start(vector())
     curator.start(vector())
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="above the limit 2"):
         curator.start(vector())
     assert len(list(curator.ledger.entries(kind="state"))) == 2
 
@@ -102,9 +102,9 @@ def test_only_what_was_started_can_be_resumed(curator):
 def test_a_refused_question_changes_nothing(curator):
     live = curator.start(vector())
     before = curator.ledger.anchor
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="a single number as its value"):
         live.answer(Histogram(column="ward"))
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="must be a statistic"):
         live.answer("SELECT 1")
     assert curator.ledger.anchor == before
     assert live.answer(Count()).value.above

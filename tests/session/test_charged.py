@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import threading
 
@@ -127,3 +128,35 @@ def test_what_a_thread_has_charged_leaves_the_sentence_out():
         people.workload(questions(), epsilon=0.5)
     assert raised.value.charged is None
     assert people.spent == 1
+
+
+def methods(thing) -> list[str]:
+    return [
+        n for n in dir(thing) if not n.startswith("_") and inspect.isfunction(getattr(type(thing), n, None))
+    ]
+
+
+def test_a_call_without_arguments_says_what_is_missing():
+    people = opened()
+    # `preview_teach` has **options, whose names `check_options` does not know
+    names = [(thing, n) for thing in (people, people.curator) for n in methods(thing) if n != "preview_teach"]
+    calls = [getattr(thing, name) for thing, name in names]
+    calls += [
+        dp.open,
+        dp.connect,
+        dp.explain,
+        dp.Bounds,
+        dp.Budget,
+        dp.Period,
+        lambda: dp.connect("http://here"),
+    ]
+    refused = []
+    for call in calls:
+        try:
+            call()
+        except dp.DiscreetError as error:
+            refused.append(str(error))
+    assert sum("needs" in message for message in refused) > 25
+    assert "connect needs url, token." in refused
+    assert "connect needs token." in refused
+    assert people.spent == 0

@@ -38,6 +38,7 @@ class ServerError(DiscreetError, RuntimeError):
     reply that cannot be read."""
 
 
+@_require.check_options
 def connect(url: str, token: str, *, dataset: str | None = None, timeout: float = 120.0) -> Any:
     """Connect to a server, and return the session of `dataset`; without `dataset` that of the only dataset
     granted to the token, or the `Server` if there are several.

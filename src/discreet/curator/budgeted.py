@@ -240,6 +240,7 @@ class BudgetedDataset:
         # The steward has no budget of their own, and so sees the dataset's.
         return self.accounts_of(STEWARD)
 
+    @_require.check_options
     def accounts_of(self, analyst: str) -> list[Account]:
         """Return the accounts that `analyst` may see: their own if they have a budget of their own, else
         those of the dataset."""
@@ -272,6 +273,7 @@ class BudgetedDataset:
         limited = per is not None and per.limit is not None
         return max(accounts[:-1] if limited else accounts, key=lambda account: account.used)
 
+    @_require.check_options
     def preview(
         self, event: Event, *, analyst: str = STEWARD, requested_price: RequestedPrice | None = None
     ) -> FilterPreview:
@@ -291,6 +293,7 @@ class BudgetedDataset:
         )
         return replace(previews[-1], admitted=tightest.admitted, fits=tightest.fits)
 
+    @_require.paying
     def enter(self, event: Event, note: str) -> Entry:
         """Charge the event of a release that was made elsewhere, so that it counts; refused if the budget is
         too small for it. `note` says what it was, for the record."""
@@ -298,6 +301,7 @@ class BudgetedDataset:
         with self.ledger.writing() as writer:
             return self._charge(writer, event, STEWARD, text=note, elsewhere=True)
 
+    @_require.check_options
     def note(self, kind: str, body: dict[str, Any]) -> Entry:
         """Append a signed entry of a kind in `NOTES`, for something that is not charged but should be on
         record: that somebody has looked at the data itself, for example."""
@@ -306,6 +310,7 @@ class BudgetedDataset:
         with self.ledger.writing() as writer:
             return writer.append(kind, body)
 
+    @_require.check_options
     def change_policy(
         self,
         policy: Policy,

@@ -149,6 +149,7 @@ class Curator(BudgetedDataset):
             self, mechanism, checkpoint, every=every, analyst=analyst, text=text, progress=progress
         )
 
+    @_require.check_options
     def resume(
         self, interactive: Interactive, number: int, *, analyst: str | None = None
     ) -> InteractiveHandle:
@@ -216,6 +217,7 @@ class Curator(BudgetedDataset):
         is_declared = self._full_source.public.version != UNVERSIONED
         return question_key(described if is_declared else [described, self.opening])
 
+    @_require.check_options
     def given_before(self, mechanism: Mechanism, analyst: str = STEWARD) -> str | None:
         """Return when an analyst was charged for, or given, the stored release of a mechanism, which is free
         for them since; None where there is none, or it is others' alone. The steward has whatever is stored.
@@ -317,6 +319,7 @@ class Curator(BudgetedDataset):
             writer.append("failed", {"charge": charge.seq, "analyst": charge.body["analyst"]})
         return self.failure(charge)
 
+    @_require.check_options
     def failure(self, charge: Entry) -> ReleaseFailed:
         """Return the error for a mechanism that failed: it says nothing of why."""
         return ReleaseFailed(

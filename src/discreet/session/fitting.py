@@ -176,6 +176,7 @@ class Models(SessionBase):
 
         return synthesize(self, terms)
 
+    @_require.paying
     def compare_copy(
         self, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
     ) -> Release:
