@@ -214,8 +214,8 @@ def test_a_ledger_under_two_names_has_one_horizon(tmp_path):
     with store._write() as db:
         db.execute("UPDATE jobs SET created = created - 30 WHERE id = ?", (job,))
     now = time.time()
-    assert desk.horizon(ann, held["a"]) == desk.horizon(ann, held["b"]) < now - 25
-    assert desk.horizon(ann, held["c"]) > now - 25
+    assert desk.times.horizon(ann, held["a"]) == desk.times.horizon(ann, held["b"]) < now - 25
+    assert desk.times.horizon(ann, held["c"]) > now - 25
     store.close()
 
 

@@ -19,7 +19,8 @@ from discreet.app.web.survey import ReportStore, load_survey, results_of
 from discreet.sampling import SeededEntropy
 
 from .conftest import expect, watch
-from .running import ROOT, free_port
+from .run_server import ROOT
+from .running import free_port
 
 SURVEY = """
 title = "Habits <script>window.hacked=1</script>"

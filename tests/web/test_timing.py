@@ -304,7 +304,7 @@ def test_a_clock_that_is_set_does_not_end_or_hide_a_public_time(tmp_path, monkey
 
     def withheld() -> list[tuple[str, float]]:
         request: dict[str, Any] = {"analyst": "ann", "dataset": {"ledger": "l"}}
-        desk._begin(request, 5.0)
+        desk.times.begin(request, 5.0)
         return request["withheld"]["since"]
 
     assert withheld() == []

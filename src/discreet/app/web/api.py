@@ -164,9 +164,11 @@ async def release(request: Request, name: DatasetName, number: Number, person: A
 
 
 async def stored_releases(request: Request, name: str, person: Person, **options: Any) -> dict[str, Any]:
-    """Return stored releases; an analyst's own once their public time is over (`FrontDesk.horizon`)."""
+    """Return stored releases; an analyst's own once their public time is over (`PublicTimes.horizon`)."""
     desk, dataset = desk_of(request), granted(request, name, person)
-    return await desk.look("releases", person, dataset, horizon=desk.horizon(person, dataset), **options)
+    return await desk.look(
+        "releases", person, dataset, horizon=desk.times.horizon(person, dataset), **options
+    )
 
 
 @router.get("/datasets/{name}/ledger")
@@ -275,9 +277,9 @@ async def explain(
 
 async def explained(request: Request, name: str, person: Person, **options: Any) -> dict[str, Any]:
     """Return an explanation; a stored release is explained once its public time is over
-    (`FrontDesk.horizon`)."""
+    (`PublicTimes.horizon`)."""
     desk, dataset = desk_of(request), granted(request, name, person)
-    return await desk.look("explain", person, dataset, horizon=desk.horizon(person, dataset), **options)
+    return await desk.look("explain", person, dataset, horizon=desk.times.horizon(person, dataset), **options)
 
 
 # synthetic copies; a job makes them (`api.submit`)
@@ -301,10 +303,10 @@ async def copies(
 
 
 async def of_copies(request: Request, name: str, person: Person, verb: str, **options: Any) -> dict[str, Any]:
-    """Run a free verb on synthetic copies whose public time is over (`FrontDesk.horizon`), in a worker that
+    """Run a free verb on synthetic copies whose public time is over (`PublicTimes.horizon`), in a worker that
     has no table open."""
     desk, dataset = desk_of(request), granted(request, name, person)
-    return await desk.draw(verb, person, dataset, horizon=desk.horizon(person, dataset), **options)
+    return await desk.draw(verb, person, dataset, horizon=desk.times.horizon(person, dataset), **options)
 
 
 @router.get("/datasets/{name}/copies/{number}")
@@ -383,7 +385,7 @@ async def read_stream(
 ) -> dict[str, Any]:
     """Return what a stream has released so far; free."""
     desk, dataset = desk_of(request), granted(request, name, person)
-    options = {"number": number, "confidence": confidence, "horizon": desk.horizon(person, dataset)}
+    options = {"number": number, "confidence": confidence, "horizon": desk.times.horizon(person, dataset)}
     return await desk.look("read_stream", person, dataset, **options)
 
 

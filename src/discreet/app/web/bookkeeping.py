@@ -3,7 +3,7 @@ new datasets.
 
 What an analyst may see of others, and when, is decided here (`ledger`, `_analyst_line`, `visible_releases`).
 A release is listed only after the time limit of its question or job: earlier, the moment at which it appears
-would tell how long the work took. "The horizon" is the moment that `FrontDesk.horizon` returns: a release
+would tell how long the work took. "The horizon" is the moment that `PublicTimes.horizon` returns: a release
 that was charged before it may be listed. The `desk` of a handler holds the sessions that the worker has open.
 """
 

@@ -103,6 +103,74 @@ class _PublicTime(NamedTuple):
         return min(self.dated, now - (moment - self.begin))
 
 
+class PublicTimes:
+    """Decides when replies leave, and from when on a release may be seen: all that hides time on a server.
+
+    The rule: a reply that may have touched data, or may have waited for a worker, leaves at its public time;
+    what is stored, previewed or refused for public reasons leaves at once. A release is secret until its
+    public time is over: until then it is neither served (`begin`) nor listed (`horizon`). docs/server.md
+    ("When answers come") says what each part protects, and from whom.
+    """
+
+    def __init__(self, settings: Settings, store: ServerStore) -> None:
+        self._settings, self._store = settings, store
+        # The requests whose public time is not over yet.
+        self._running: dict[object, _PublicTime] = {}
+
+    async def hold(
+        self, reply: dict[str, Any], begun: float, *, tick: float, limit: float, waited: bool = False
+    ) -> None:
+        """Wait until a reply may leave, to a request that has `begun` then: until `leaves_at`, if data may
+        have been touched, if it may have `waited` for a worker, and, with the setting `hide_stored`, if it is
+        a stored release."""
+        stored = self._settings.hide_stored and "result" in reply
+        if waited or reply["touched"] or stored:
+            leaves = leaves_at(begun, time.monotonic(), tick, limit)
+            await asyncio.sleep(max(0.0, leaves - time.monotonic()))
+
+    def begin(self, request: dict[str, Any], seconds: float) -> object:
+        """Begin the public time of a request, `seconds` long, and return its key for `end`.
+
+        The request tells its worker which other public times run: a release that was charged within one of
+        these is still secret, and is not served from the store (`curator.budgeted`).
+
+        A client that hangs up does not end its public time: that is removed when it is over, or when its
+        answer has left.
+        """
+        now, moment, key = time.time(), time.monotonic(), object()
+        self._running = {k: times for k, times in self._running.items() if times.end > moment}
+        ledger = ledger_location(request["dataset"]["ledger"])
+        running = [times for times in self._running.values() if times.ledger == ledger]
+        since = [[times.analyst, times.since(now, moment)] for times in running]
+        request["withheld"] = {"now": now, "since": since}
+        self._running[key] = _PublicTime(ledger, request["analyst"], now, moment, moment + seconds)
+        return key
+
+    def end(self, key: object) -> None:
+        """End a public time: its answer leaves now."""
+        self._running.pop(key, None)
+
+    def horizon(self, person: Person, dataset: Dataset) -> float:
+        """Return the moment, in seconds since 1970, from which on an analyst's releases are not listed yet,
+        because the public time of a question or a job may still run.
+
+        It follows from the dates of charges, not from the public times that `begin` keeps: those are unknown
+        to another server with the same ledger, and to this one after a restart.
+        """
+        # One ledger may be served under two names of datasets.
+        location = ledger_location(dataset.ledger)
+        ledgers = {
+            other.name: ledger_location(other.ledger)
+            for other in self._store.datasets(Person("", Role.STEWARD))
+        }
+        unfinished = [
+            float(job["created"])
+            for job in self._store.unfinished_jobs(person.name)
+            if ledgers.get(job["dataset"]) == location
+        ]
+        return min([time.time() - self._settings.seconds, *unfinished])
+
+
 class FrontDesk:
     """Passes the requests of all routes to worker processes, and keeps count of who waits for what.
 
@@ -137,8 +205,7 @@ class FrontDesk:
         self._held: Counter[str] = Counter()
         self._busy: Counter[str] = Counter()
         self._jobs: dict[str, asyncio.Task[None]] = {}
-        # The requests whose public time is not over yet.
-        self._public_times: dict[object, _PublicTime] = {}
+        self.times = PublicTimes(settings, store)
         # Datasets are added one after the other (`api.create_dataset`).
         self.adding = asyncio.Lock()
         self._job_slots = asyncio.Semaphore(settings.jobs)
@@ -186,7 +253,7 @@ class FrontDesk:
         What may take long goes to workers of its own, where it holds up nobody's preview.
         """
         if verb == "preview":
-            options["horizon"] = self.horizon(person, dataset)
+            options["horizon"] = self.times.horizon(person, dataset)
         if takes_long(verb, options):
             return await self.draw(verb, person, dataset, **options)
         return await self._call_previews(verb, person, dataset, options)
@@ -237,22 +304,15 @@ class FrontDesk:
         self._held[person.name] += 1
         try:
             request = self._request(verb, person, dataset, options)
-            key = self._begin(request, settings.seconds)
+            key = self.times.begin(request, settings.seconds)
             reply = await self._reply_within(arrived + settings.seconds, request, person.name)
-            if may_wait or self._is_held_back(reply):
-                leaves = leaves_at(arrived, time.monotonic(), settings.step, settings.seconds)
-                await asyncio.sleep(max(0.0, leaves - time.monotonic()))
-            self._public_times.pop(key, None)
+            await self.times.hold(reply, arrived, tick=settings.step, limit=settings.seconds, waited=may_wait)
+            self.times.end(key)
             return _result(reply)
         finally:
             self._held[person.name] -= 1
             if not self._held[person.name]:
                 del self._held[person.name]
-
-    def _is_held_back(self, reply: dict[str, Any]) -> bool:
-        """Return whether a reply waits for the end of its public time: if data may have been touched, and,
-        with the setting `hide_stored`, if it is a stored release."""
-        return bool(reply["touched"] or (self.settings.hide_stored and "result" in reply))
 
     async def _reply_within(self, limit: float, request: dict[str, Any], who: str) -> dict[str, Any]:
         """Return a worker's reply, or a time-out at the limit; the worker returns to its lane by itself."""
@@ -280,40 +340,6 @@ class FrontDesk:
         self._busy[who] -= 1
         if not self._busy[who]:
             del self._busy[who]
-
-    def _begin(self, request: dict[str, Any], seconds: float) -> object:
-        """Begin the public time of a request, `seconds` long, and return its key in `_public_times`.
-
-        The request tells its worker which other public times run: a release that was charged within one of
-        these is still secret, and is not served from the store (`curator.budgeted`).
-
-        A client that hangs up does not end its public time: that is removed when it is over, or when its
-        answer has left.
-        """
-        now, moment, key = time.time(), time.monotonic(), object()
-        self._public_times = {k: times for k, times in self._public_times.items() if times.end > moment}
-        ledger = ledger_location(request["dataset"]["ledger"])
-        running = [times for times in self._public_times.values() if times.ledger == ledger]
-        since = [[times.analyst, times.since(now, moment)] for times in running]
-        request["withheld"] = {"now": now, "since": since}
-        self._public_times[key] = _PublicTime(ledger, request["analyst"], now, moment, moment + seconds)
-        return key
-
-    def horizon(self, person: Person, dataset: Dataset) -> float:
-        """Return the moment, in seconds since 1970, from which on an analyst's releases are not listed yet,
-        because the public time of a question or a job may still run."""
-        # One ledger may be served under two names of datasets.
-        location = ledger_location(dataset.ledger)
-        ledgers = {
-            other.name: ledger_location(other.ledger)
-            for other in self.store.datasets(Person("", Role.STEWARD))
-        }
-        unfinished = [
-            float(job["created"])
-            for job in self.store.unfinished_jobs(person.name)
-            if ledgers.get(job["dataset"]) == location
-        ]
-        return min([time.time() - self.settings.seconds, *unfinished])
 
     def _request(
         self, verb: str, person: Person, dataset: Dataset | None, options: dict[str, Any]
@@ -371,13 +397,12 @@ class FrontDesk:
                 end = time.monotonic() + seconds
                 self.store.begin_job(job)
                 # Its key is not needed: a job's public time is removed when it is over.
-                self._begin(request, seconds)
+                self.times.begin(request, seconds)
                 work = asyncio.ensure_future(lane.call(request, end, "job"))
                 done, _ = await asyncio.wait({work}, timeout=seconds)
                 reply = work.result() if done else {"error": TIMED_OUT, "touched": True}
-                if self._is_held_back(reply):
-                    # The slot is kept as long: when the next job begins must not tell when this one was done.
-                    await asyncio.sleep(max(0.0, end - time.monotonic()))
+                # The slot is kept as long: when the next job begins must not tell when this one was done.
+                await self.times.hold(reply, end - seconds, tick=seconds, limit=seconds)
                 state = "failed" if "error" in reply else "done"
                 result = reply.get("error") or reply["result"]
                 self.store.set_job(job, state, result, only=("waiting", "running"))

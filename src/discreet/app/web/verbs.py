@@ -142,7 +142,7 @@ def _checked_price(request: Request, is_paid: bool) -> Request:
 
 
 def _parse_withheld(facts: Any) -> Withheld | None:
-    """Return the questions whose answers are still withheld, from the request (`FrontDesk._begin`)."""
+    """Return the questions whose answers are still withheld, from the request (`PublicTimes.begin`)."""
     if facts is None:
         return None
 
