@@ -11,8 +11,9 @@ from dp_accounting.pld import pld_privacy_accountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
 from discreet import accounting as acc
-from discreet._errors import InvalidInput, Unsupported
-from discreet._public import REPLACE, ZERO_OUT
+from discreet._errors import DiscreetError, InvalidInput, Unsupported
+from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT
+from discreet.accounting import dp_events
 from discreet.accounting.dp_events import _down, _up
 from discreet.accounting.events import Event
 
@@ -133,3 +134,26 @@ def test_something_else_is_refused() -> None:
         Event.from_dp_event("gaussian")
     with pytest.raises(InvalidInput, match="neighbors must be one of"):
         Event.from_dp_event(dp_event.GaussianDpEvent(1.0), neighbors="other")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "fact"),
+    [
+        ("DiscreteLaplaceDpEvent", (0.0, 1), "noise_parameter must be above zero"),
+        ("RandomizedResponseDpEvent", (3.0, 2), "noise_parameter must be"),
+        ("RandomizedResponseDpEvent", (-0.5, 2), "noise_parameter must be"),
+        ("TruncatedSubsampledGaussianDpEvent", (100, 0.1, 20, 1.0), "neighbors must be zero_out"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused_by_name(name, numbers, fact):
+    with pytest.raises(DiscreetError, match=fact):
+        dp_events.read(getattr(dp_event, name)(*numbers), ADD_REMOVE)
+    selected = dp_event.RepeatAndSelectDpEvent(dp_event.GaussianDpEvent(1.0), 0.0, 1)
+    with pytest.raises(DiscreetError, match="mean must be above zero"):
+        dp_events.read(selected, ADD_REMOVE)
+
+
+def test_numbers_that_no_float_holds_are_written_towards_the_higher_price_or_refused():
+    assert dp_events.write(acc.RandomizedResponse(epsilon=800)).noise_parameter == 0
+    with pytest.raises(DiscreetError, match="hold floats"):
+        dp_events.write(acc.ZCDP(rho=10**400))

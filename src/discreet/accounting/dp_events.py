@@ -74,6 +74,7 @@ def read(event: Any, neighbors: Neighbors) -> ev.Event:  # noqa: C901 - one case
         case theirs.LaplaceDpEvent(noise_multiplier=noise):
             return ev.Laplace(noise_multiplier=noise, neighbors=neighbors)
         case theirs.DiscreteLaplaceDpEvent(noise_parameter=rate, sensitivity=sensitivity):
+            _require.positive(noise_parameter=rate)
             scale = 1 / _require.exact(rate, "noise_parameter")
             return ev.DiscreteLaplace(scale=scale, sensitivity=sensitivity, neighbors=neighbors)
         case theirs.RandomizedResponseDpEvent(noise_parameter=p, num_buckets=k):
@@ -89,12 +90,15 @@ def read(event: Any, neighbors: Neighbors) -> ev.Event:  # noqa: C901 - one case
         case theirs.SampledWithoutReplacementDpEvent(source_dataset_size=size, sample_size=sample):
             return ev.SampledWithoutReplacement(event=inside(), size=size, sample=sample)
         case theirs.TruncatedSubsampledGaussianDpEvent(sampling_probability=rate, noise_multiplier=z):
+            if neighbors is not ZERO_OUT:
+                raise _require.fail("neighbors", str(neighbors), "zero_out, as sizes are limited")
             noise = ev.Gaussian(noise_multiplier=z, neighbors=ZERO_OUT)
             size, limit = event.dataset_size, event.truncated_batch_size
             return ev.TruncatedPoisson(event=noise, rate=rate, size=size, limit=limit)
         case theirs.RepeatAndSelectDpEvent(mean=mean, shape=math.inf):
             return ev.RepeatAndSelect(event=inside(), trials=ev.PoissonTrials(mean=mean))
         case theirs.RepeatAndSelectDpEvent(mean=mean, shape=1):
+            _require.positive(mean=mean)
             gamma = 1 / _require.exact(mean, "mean")
             return ev.RepeatAndSelect(event=inside(), trials=ev.NegativeBinomialTrials(shape=1, gamma=gamma))
         case theirs.DpEvent():
@@ -115,6 +119,7 @@ def _library() -> Any:
 def _response_epsilon(p: float, k: int) -> float:
     """Return the epsilon of k-ary randomized response that answers at random with probability `p`, rounded
     up: ln(1 + k (1 - p) / p)."""
+    _require.probability(noise_parameter=p)
     exact = _require.exact(p, "noise_parameter")
     if exact == 0:
         raise Unsupported("randomized response that never answers at random has no epsilon.")
@@ -124,16 +129,22 @@ def _response_epsilon(p: float, k: int) -> float:
 
 def _chance_of_noise(epsilon: Real, k: int) -> float:
     """Return the probability of a random answer in k-ary randomized response, rounded down:
-    k / (e^epsilon - 1 + k)."""
+    k / (e^epsilon - 1 + k). Where no float holds e^epsilon it is 0."""
+    if epsilon > 700:
+        return 0.0
     return k / (math.expm1(_up(epsilon)) * (1 + 2**-51) + k) * (1 - 2**-51)
 
 
 def _up(value: Real) -> float:
     """Return the smallest float that is not below a number."""
-    rounded = float(value)
+    try:
+        rounded = float(value)
+    except OverflowError:
+        raise Unsupported("dp-accounting's events hold floats, and this event's numbers fit none.") from None
     return rounded if Fraction(rounded) >= value else math.nextafter(rounded, math.inf)
 
 
 def _down(value: Real) -> float:
     """Return the largest float that is not above a number."""
-    return -_up(-value)
+    # 0.0 is added so that zero has no sign
+    return 0.0 - _up(-value)

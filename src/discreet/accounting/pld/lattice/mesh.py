@@ -403,8 +403,8 @@ def graded_indices(nodes: Nodes, plan: LatticePlan, coarse: float) -> Index:
     A loss l of one step contributes its mass times the delta of the other steps at epsilon - l. The tail mass
     of a loss is the share of all contributions beyond it, on the nearer side. For many small steps the
     contributions are the tilted distribution; for rare huge losses they also hold the many small losses,
-    which the tilted distribution hardly has. Cells begin to widen at a tail mass of `coarse`, which adds about
-    6 * `coarse` times the variance that the mesh adds anyway.
+    which the tilted distribution hardly has. Cells begin to widen at a tail mass of `coarse`, which adds
+    about 6 * `coarse` times the variance that the mesh adds anyway.
     """
     mesh, theta = plan.mesh, plan.theta
     first, last = math.floor(nodes.loss[0] / mesh), math.ceil(nodes.loss[-1] / mesh)
