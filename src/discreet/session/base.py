@@ -31,7 +31,7 @@ from ..query.groupings import several_counts, together
 from ..query.preview import Preview
 from ..query.statistic import where
 from ..tables import Memory, dummy
-from .options import Terms, defaults, values
+from .terms import Terms, defaults, values
 
 if TYPE_CHECKING:
     from ..query import WorkloadQuery

@@ -29,7 +29,7 @@ from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
 from ..._round import UpperAmount
 from ...curator.policy import check_epsilon
-from ...session.options import defaults, values
+from ...session.terms import defaults, values
 from ..requests import beside
 from ..training_page import Page, Point, TrainingCurve
 from . import forms
