@@ -16,7 +16,8 @@ from discreet.app.cli.options import Opening
 from discreet.app.cli.parser import flag, list_of, shell_type
 from discreet.app.remote import RemoteSession
 from discreet.curator import STEWARD
-from discreet.session import Session, options
+from discreet.session import Session
+from discreet.session import terms as options
 
 # Every verb with a list, and the list.
 LISTS = {

@@ -26,7 +26,8 @@ from ..mechanisms.protocols import Interactive, Release
 from ..query import Answer
 from ..query.mechanism import cut_off_sql
 from ..session.base import SYNONYMS, Fed, QueryPreview, require_sql
-from ..session.options import (
+from ..session.questions import workload_terms
+from ..session.terms import (
     CutOffTerms,
     QuestionTerms,
     RemoteCopyTerms,
@@ -38,7 +39,6 @@ from ..session.options import (
     chosen,
     takes,
 )
-from ..session.questions import workload_terms
 from .client import Job, dataset_path, reads_reply, to_description
 from .replies import (
     RemoteReader,

@@ -32,7 +32,7 @@ from ..query.parse import several_counts
 from ..query.preview import Preview
 from ..query.statistic import where
 from ..tables import Memory, dummy
-from .options import Terms, defaults, values
+from .terms import Terms, defaults, values
 
 if TYPE_CHECKING:
     from ..query import WorkloadQuery

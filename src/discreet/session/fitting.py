@@ -38,7 +38,7 @@ from ..curator import InteractiveHandle, segments
 from ..mechanisms import votes
 from ..mechanisms.protocols import ExampleSource, Release, Stepped
 from .base import BudgetPreview, SessionBase
-from .options import CopyTerms, TeachTerms, defaults, takes, values
+from .terms import CopyTerms, TeachTerms, defaults, takes, values
 
 if TYPE_CHECKING:
     from ..learning.pate import PrivateTeachers

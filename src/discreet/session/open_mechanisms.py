@@ -14,7 +14,7 @@ from ..curator import InteractiveHandle
 from ..mechanisms import RedrawnSparseVector, SparseVector
 from ..mechanisms.protocols import Interactive
 from .base import Fed, SessionBase, Watch
-from .options import OnlineTerms, StreamTerms, WatchTerms, takes, values
+from .terms import OnlineTerms, StreamTerms, WatchTerms, takes, values
 
 if TYPE_CHECKING:
     from .streams import OnlineStream, Stream

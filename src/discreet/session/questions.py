@@ -25,7 +25,7 @@ from ..query import Answer, Query
 from ..query.mechanism import cut_off_sql
 from ..query.preview import Preview
 from .base import QueryPreview, SessionBase, priced, refusing, require_sql
-from .options import (
+from .terms import (
     CutOffTerms,
     QuestionTerms,
     Terms,

@@ -31,7 +31,7 @@ from ..tables import EngineError, Memory, Source, connect, connect_postgres
 from ..tables.engines.postgres_tables import is_address
 from ..tables.engines.spark_files import is_frame
 from ..tables.files import refuse_empty
-from .options import OnlineTerms, StreamTerms, chosen
+from .terms import OnlineTerms, StreamTerms, chosen
 
 if TYPE_CHECKING:
     from .base import SessionBase

@@ -14,7 +14,7 @@ from ..synthetic.copy import SyntheticCopy
 from ..synthetic.counting import rows_per_unit as bounded_rows
 from ..synthetic.quality import CopyDistance
 from ..synthetic.table_domain import Domain, check_instance, check_method_options, check_rows_and_seed
-from .options import CopyTerms, SynthesisTerms
+from .terms import CopyTerms, SynthesisTerms
 
 if TYPE_CHECKING:
     from ..mechanisms.protocols import Release

@@ -24,7 +24,7 @@ from ..._errors import InvalidInput, Unsupported
 from ..._round import UpperAmount
 from ..._text import visible
 from ...accounting.pricing import Comparison
-from ...session.options import values
+from ...session.terms import values
 from . import forms
 from .forms import EventOptions
 from .options import FORCE, JSON

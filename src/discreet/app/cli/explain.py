@@ -30,7 +30,7 @@ from ...explaining import Explanation
 from ...explaining import explain as explain_anything
 from ...explaining.subjects import explain_event
 from ...explaining.words import AUDIENCES
-from ...session.options import Terms, values
+from ...session.terms import Terms, values
 from .. import requests
 from . import forms
 from .ledger import _ledger_of

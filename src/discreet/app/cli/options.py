@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...session.options import values
+from ...session.terms import values
 from .parser import Named
 
 if TYPE_CHECKING:

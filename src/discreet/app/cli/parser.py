@@ -1,7 +1,7 @@
 """Reads the words of the shell: typer's commands and groups, with errors that say how a value is written, and
 with the names of options as they stand in the shell.
 
-A parameter of a command whose type is a list of options (a dataclass, such as `session.options.Terms`)
+A parameter of a command whose type is a list of options (a dataclass, such as `session.terms.Terms`)
 becomes these options, each with the type, the default and the help of its field; the command is called with
 the list.
 """
@@ -24,7 +24,7 @@ from ..._errors import InvalidInput
 from ..._text import visible
 
 if TYPE_CHECKING:
-    from ...session.options import Option
+    from ...session.terms import Option
 
 # The base of the parser's errors, which typer does not export.
 UsageError: Any = typer.BadParameter.__base__
@@ -184,7 +184,7 @@ class Named(str):
 def spread(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command whose parameters that are lists of options are taken apart."""
     # loaded here, with the module of the command: a list of commands needs no session
-    from ...session.options import options_of
+    from ...session.terms import options_of
 
     hints = get_type_hints(function, include_extras=True)
     lists: dict[str, tuple[Any, list[str]]] = {}

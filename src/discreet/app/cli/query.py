@@ -16,7 +16,7 @@ from ..._text import visible
 from ...curator.policy import check_epsilon
 from ...query import Answer
 from ...query.preview import Preview
-from ...session.options import QuestionTerms, Terms, chosen
+from ...session.terms import QuestionTerms, Terms, chosen
 from .. import requests
 from . import forms
 from .options import DATA, FORCE, JSON, LARGE_EPSILON, SQL, Opening

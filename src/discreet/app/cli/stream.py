@@ -12,7 +12,7 @@ import typer
 from ... import _require
 from ..._errors import InvalidInput
 from ...curator.policy import check_epsilon
-from ...session.options import OnlineTerms, StreamTerms
+from ...session.terms import OnlineTerms, StreamTerms
 from .options import CONFIDENCE, DATA, JSON, LARGE_EPSILON, SQL, Files, Opening
 from .parser import Only, Shell
 from .query import print_note, sql_text

@@ -13,7 +13,7 @@ import typer
 
 from ..._errors import InvalidInput
 from ...curator.policy import check_epsilon
-from ...session.options import CopyTerms, chosen
+from ...session.terms import CopyTerms, chosen
 from . import forms
 from .options import DATA, FORCE, JSON, LARGE_EPSILON, Opening
 from .parser import Only

@@ -30,7 +30,7 @@ from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
 from ..._round import UpperAmount
 from ...curator.policy import check_epsilon
-from ...session.options import defaults, values
+from ...session.terms import defaults, values
 from ..requests import beside
 from . import forms
 from .options import DATA, FORCE, JSON, LARGE_EPSILON, Opening

@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ..._require import Real
-from ...session.options import (
+from ...session.terms import (
     Served,
     StreamTerms,
     SynthesisTerms,
@@ -72,7 +72,7 @@ class PaidBody(Body):
 
 def served(kind: Any) -> Any:
     """Return the type of an option as a request has it: amounts may be fractions, and a type that says what a
-    server takes of it (`options.Served`) has these limits."""
+    server takes of it (`terms.Served`) has these limits."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         limits = [Field(**part.field) for part in parts[1:] if isinstance(part, Served)]
@@ -86,7 +86,7 @@ def served(kind: Any) -> Any:
 
 
 def has_options(terms: type, *, without: Collection[str] = (), optional: bool = False) -> Callable[[B], B]:
-    """Decorate a body so that it has the options of a list (`session.options`), but for those that it
+    """Decorate a body so that it has the options of a list (`session.terms`), but for those that it
     declares itself and for those in `without`. With `optional`, each of them may be left out."""
 
     def extended(body: Any) -> Any:

@@ -21,8 +21,8 @@ from ..._public import Public
 from ...accounting.caps import requested_price_of
 from ...curator import values
 from ...query.parse import plain_select
-from ...session.options import SynthesisTerms
 from ...session.synthesis import synthesis_mechanism
+from ...session.terms import SynthesisTerms
 from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
 from ...tables.engines.duckdb import connect
 from ...tables.files import FILES_PREFIX, PrivateFolder
