@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import discreet as dp
+from discreet import _require
 from discreet.app.replies import model_of
 from discreet.app.web.estimator_json import NAMES, PYTHON, describe_estimator, estimator_of, model_json
 from discreet.learning import SGDLogisticRegression
@@ -100,7 +101,10 @@ def test_a_description_that_is_nested_too_deep_is_refused_as_such():
     lists = []
     for _ in range(100):
         lists = [lists]
-    with pytest.raises(dp.InvalidInput, match=r"lower is nested more than 64 deep\. Nothing was charged"):
+    with (
+        pytest.raises(dp.InvalidInput, match=r"lower is nested more than 64 deep\. Nothing was charged"),
+        _require.door(),
+    ):
         estimator_of({"estimator": "KMeans", "parameters": {"lower": lists}})
 
 
@@ -112,5 +116,5 @@ def test_no_parameter_that_takes_python_is_read_from_the_wire(parameter):
 
 @pytest.mark.parametrize("described", [None, {}, {"estimator": "Trainer"}, {"estimator": "__class__"}, {"estimator": "LogisticRegression", "parameters": ["x"]}, {"estimator": "LogisticRegression", "parameters": {"nope": 1}}, {"estimator": ["LogisticRegression"]}])  # fmt: skip
 def test_what_is_no_estimator_is_refused(described):
-    with pytest.raises(dp.InvalidInput, match="Nothing was charged"):
+    with pytest.raises(dp.InvalidInput, match="Nothing was charged"), _require.door():
         estimator_of(described)

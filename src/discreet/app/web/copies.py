@@ -196,7 +196,8 @@ def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
     if cached is None:
         fitted = values.decode(entry.body["value"])
         event = _registry.from_json(charge.body["event"])
-        price = requested_price_of(_registry.from_json(charge.body["mechanism"]))
+        described = charge.body["mechanism"]
+        price = None if described is None else requested_price_of(_registry.from_json(described))
         cached = SyntheticCopy.of(fitted, event, rows=rows, seed=seed, asked=price)
         if cached.rows > desk.copy_rows:
             cached = SyntheticCopy.of(fitted, event, rows=desk.copy_rows, seed=cached.seed, asked=price)
