@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from . import _require
 from ._errors import InvalidInput, PrivateFact, WrongRelation
 from ._registry import described
-from ._require import LISTED, plain
+from ._require import LISTED, instance_of, plain
 from ._text import is_text, visible
 
 # The largest absolute bound of a column: the width of the bounds, up to twice this, must be a finite float.
@@ -388,6 +388,10 @@ class Public:
             )
         return self.size
 
+
+# Limits of fields and parameters: the public facts of a table, and a column of it.
+PUBLIC = instance_of(Public, "the public facts of a table, Public(...)")
+COLUMN = instance_of(str, "the name of a column")
 
 _WORDS: dict[type, str] = {
     Bounds: "a number",

@@ -19,12 +19,12 @@ import numpy as np
 
 from .. import _require, _round
 from .._errors import InvalidInput
-from .._public import Public
+from .._public import PUBLIC, Public
 from .._registry import described
 from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, at_most, plain
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import Statistic, arrow_columns, noise
-from ..mechanisms.protocols import FACTS, STATISTIC, Interactive, Release, check_source, release
+from ..mechanisms.protocols import STATISTIC, Interactive, Release, check_source, release
 from ..mechanisms.sparse_vector import CONSTANTS, SparseVectorRounds, State, declared, failure_of
 from ..mechanisms.statistics import length_of, row_contribution, step_of
 from ..sampling import Entropy
@@ -110,7 +110,7 @@ class Thresholdout(Interactive):
                several samples that share rows. For it, start a new Thresholdout on the new version.
     """
 
-    public: Annotated[Public, FACTS]
+    public: Annotated[Public, PUBLIC]
     threshold: Annotated[Real, POSITIVE]
     sigma: Annotated[Real, POSITIVE]
     budget: Budget

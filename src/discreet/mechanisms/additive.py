@@ -53,17 +53,17 @@ import numpy as np
 
 from .. import _require, _round, sampling
 from .._errors import InvalidInput, WrongRelation
-from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, Public, require_relation
+from .._public import ADD_REMOVE, PUBLIC, REPLACE, ZERO_OUT, Neighbors, Public, require_relation
 from .._registry import described
-from .._require import EXACT, POSITIVE, PRICE, PROBABILITY, Real, at_least
+from .._require import EXACT, POSITIVE, PRICE, PROBABILITY, Real, at_least, instance_of
 from ..accounting import DiscreteLaplace, Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, noise, noise_scales
 from .arrow_columns import as_step, integers
-from .limits import PUBLIC, STATISTIC, instance_of
 from .noise import IntegerGaussian, IntegerLaplace, Noise, sqrt_down, sqrt_up
 from .protocols import (
+    STATISTIC,
     Integers,
     Mechanism,
     Release,

@@ -30,14 +30,13 @@ from .. import _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
 from .._public import ADD_REMOVE, REPLACE, Boolean, Bounds, Dates, Public
 from .._registry import described
-from .._require import FINITE, LISTED, NON_EMPTY, POSITIVE, Real, at_least
+from .._require import FINITE, LISTED, NON_EMPTY, POSITIVE, Real, at_least, such_that
 from ..accounting import Event, Group, PureDP, basic, compose
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .arrow_columns import as_step, nearest
-from .limits import MECHANISM, such_that
-from .protocols import Mechanism, Release, check_source, error_of, release
+from .protocols import MECHANISM, Mechanism, Release, check_source, error_of, release
 from .statistics import ROWS
 
 

@@ -21,16 +21,15 @@ import numpy as np
 
 from .. import _require, _round
 from .._errors import InvalidInput
-from .._public import ADD_REMOVE, Bounds, Public
+from .._public import ADD_REMOVE, COLUMN, Bounds, Public
 from .._registry import described
-from .._require import EXACT, POSITIVE, Limit, Real, at_least, at_most
+from .._require import EXACT, POSITIVE, Limit, Real, at_least, at_most, instance_of
 from ..accounting import Event, compose
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .algebra import split
 from .bounds import HistogramBounds
-from .limits import COLUMN, instance_of
 from .noise import IntegerLaplace
 from .protocols import Mechanism, Release, check_source, release
 from .statistics import ROWS, row_contribution

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from .. import _registry, _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
 from .._public import Bounds, Public
-from .._require import Limit
+from .._require import instance_of, such_that
 from ..accounting import Event, NonPrivate
 from ..sampling import Entropy
 from ..tables import Source
@@ -537,23 +537,6 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
         )
 
 
-def of_kind(kind: Any, wanted: str) -> Limit:
-    """Return the limit of an object of a class, or of one of a union of classes; `wanted` completes "must
-    be"."""
-
-    def check(**named: Any) -> None:
-        for name, value in named.items():
-            if not isinstance(value, kind):
-                raise _require.fail(name, type(value).__name__, wanted)
-
-    return Limit(check)
-
-
-def _a_statistic(**named: Any) -> None:
-    for name, value in named.items():
-        if not is_statistic(value):
-            raise _require.fail(name, type(value).__name__, "a statistic, such as Count() or Component(...)")
-
-
-# The limits of fields that hold public facts, and a statistic.
-FACTS, STATISTIC = of_kind(Public, "the public facts of a table, Public(...)"), Limit(_a_statistic)
+# Limits of fields and parameters that hold a mechanism or a statistic.
+MECHANISM = instance_of(Mechanism, "a mechanism: something with public, event and a call")
+STATISTIC = such_that(is_statistic, "a statistic, such as Count() or Histogram(column=...)")

@@ -31,16 +31,16 @@ from numpy.typing import NDArray
 
 from .. import _require, sampling
 from .._errors import InvalidInput
-from .._public import ADD_REMOVE, REPLACE, Bounds, Neighbors, Public, require_relation
+from .._public import ADD_REMOVE, PUBLIC, REPLACE, Bounds, Neighbors, Public, require_relation
 from .._registry import described
-from .._require import NON_EMPTY, POSITIVE, Real, among, at_least
+from .._require import NON_EMPTY, POSITIVE, Real, among, at_least, instance_of
 from ..accounting import Event, PureDP
 from ..accounting import ExponentialMechanism as BoundedRange
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from .limits import PUBLIC, STATISTIC, instance_of
 from .protocols import (
+    STATISTIC,
     Integers,
     Mechanism,
     Release,

@@ -30,12 +30,11 @@ from .. import _require, sampling
 from .._errors import INTERRUPTIONS, InvalidInput
 from .._public import REPLACE, Public
 from .._registry import described
-from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most
+from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most, between, instance_of
 from ..accounting import ApproximateDP, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from .limits import between, instance_of
 from .noise import draw, exp_bounds, laplace_quantile, log_above
 from .protocols import Mechanism, Release, check_source, release
 from .statistics import ROWS, Histogram, require_rows

@@ -27,10 +27,9 @@ from numpy.typing import NDArray
 
 from .. import _require
 from .._errors import InvalidInput
-from .._public import Bounds, Dates, Public
+from .._public import COLUMN, Bounds, Dates, Public
 from .._registry import described
 from .._require import among
-from ..mechanisms.limits import COLUMN
 from .graphical_model import LOG_ZERO, Clique, Floats
 from .table_domain import Domain, comparable_bin_ends, is_integral, require_column, to_values
 

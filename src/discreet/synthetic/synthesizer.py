@@ -20,12 +20,11 @@ import numpy as np
 
 from .. import _require
 from .._errors import Halted, InvalidInput
-from .._public import Public
+from .._public import PUBLIC, Public
 from .._registry import described, to_json
 from .._require import POSITIVE, PROBABILITY, Limit, Real, at_least
 from ..accounting import Event, calibrate
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
-from ..mechanisms.limits import PUBLIC
 from ..mechanisms.noise import failure_per_draw, gaussian_error, sqrt_down
 from ..mechanisms.protocols import Release, Sensitivity, Stepped, check_source, release
 from ..sampling import Entropy

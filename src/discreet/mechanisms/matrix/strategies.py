@@ -46,8 +46,7 @@ from scipy import linalg, optimize, sparse
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
-from ..._require import POSITIVE, at_least, at_most
-from ..limits import instance_of
+from ..._require import POSITIVE, at_least, at_most, instance_of
 from . import triangular
 from .compound import Marginals, Product, Weights, one_for_each
 from .triangular import Dense

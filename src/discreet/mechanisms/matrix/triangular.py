@@ -43,7 +43,7 @@ from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
 from ..._require import FLOAT, NON_EMPTY, at_least, at_most
-from ..limits import FLOAT_ROWS
+from .workloads import FLOAT_ROWS
 
 Matrix = npt.NDArray[np.float64]
 

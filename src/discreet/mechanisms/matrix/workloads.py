@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
-from ..._require import at_least
-from ..limits import FLOAT_ROWS, instance_of
+from ..._require import Limit, at_least, instance_of
 
 Floats = NDArray[np.float64]
 
@@ -111,6 +110,20 @@ class Workload:
             )
 
 
+def _float_rows(**named: Any) -> tuple[tuple[float, ...], ...]:
+    """Return the rows of a matrix as tuples of finite floats; nothing is called for numbers that are finite
+    floats already, of which there may be millions."""
+    ((name, _),) = named.items()
+    rows = []
+    for i, row in enumerate(_require.entries(**named)):
+        values = _require.listed(**{f"{name}[{i}]": row})
+        if not all(type(value) is float for value in values) or not np.isfinite(values).all():
+            values = tuple(_require.as_float(**{f"{name}[{i}][{j}]": v}) for j, v in enumerate(values))
+        rows.append(values)
+    return tuple(rows)
+
+
+FLOAT_ROWS = Limit(_float_rows)
 WORKLOAD = instance_of(Workload, "a workload, such as matrix.prefix(64)")
 Sizes = tuple[Annotated[int, at_least(1)], ...]
 
