@@ -474,7 +474,7 @@ class _Unknown:
 
 class _Names(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, _Unknown)
+        return vars(builtins).get(name, _Unknown)
 
 
 def _checks(annotations: Mapping[str, Any], module: str, types: Mapping[Any, Check]) -> dict[str, Check]:
@@ -675,6 +675,11 @@ def _checks_of_fields(cls: type) -> dict[str, Check]:
         found = {name: check for name, check in found.items() if name not in own}
         found |= _checks(own, base.__module__, _FIELDS)
     return found
+
+
+def field_values(thing: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by their names, as they are (`asdict` would copy them)."""
+    return {field.name: getattr(thing, field.name) for field in fields(thing)}
 
 
 def plain(value: Any) -> Any:

@@ -411,8 +411,7 @@ class Changepoint(Select):
         the series follows the declared distributions."""
         _require.open_probability(confidence=confidence)
         longest = int(self.candidates[-1] - self.candidates[0])
-        change = getattr(self.scores, "change", None)
-        if not hasattr(change, "moment"):
+        if not isinstance(self.scores, LikelihoodScores) or not hasattr(self.scores.change, "moment"):
             return longest
         failure = 1 - confidence
         shortfall = self.shortfall(1 - failure / 2) / GRID

@@ -305,7 +305,7 @@ class Thresholdout(Interactive):
                 f"{len(training)} questions are asked, and {self.questions - previous_questions} of the "
                 f"declared {self.questions} are left."
             )
-        factor = (step := self._step_of(question.statistic)) / self._grid
+        factor = (step := step_of(question.statistic, self.public)) / self._grid
         if factor.denominator != 1:
             raise InvalidInput(
                 f"the statistic's step {step} is not a multiple of the holdout's step {self.step}."
@@ -320,12 +320,6 @@ class Thresholdout(Interactive):
         low, high = (_require.exact(end, "bound") for end in (self.lower, self.upper))
         clipped = (min(max(_require.exact(mean, "training"), low), high) for mean in training)
         return [arrow_columns.nearest(mean * scale) for mean in clipped], int(factor)
-
-    def _step_of(self, statistic: Any) -> Fraction:
-        """Return the step of a statistic: the amount that one unit of its integer result stands for. A
-        statistic written in SQL computes it from the public facts (`step_for`)."""
-        step_for = getattr(statistic, "step_for", None)
-        return step_of(statistic) if step_for is None else Fraction(step_for(self.public))
 
     def error(self, confidence: float = 0.95) -> float:
         """Return a bound on how far any answer is from the mean over the holdout itself: with probability

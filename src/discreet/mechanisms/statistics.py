@@ -412,9 +412,9 @@ class Trusted(_Defaults):
         return integers(self.function(source))
 
 
-def step_of(statistic: Statistic, public: Public | None = None) -> Fraction:
-    """Return the step of a statistic: what one unit of its integer result stands for; 1 unless the statistic
-    says otherwise, by `step`, or for these public facts by `step_for`."""
+def step_of(statistic: Any, public: Public | None = None) -> Fraction:
+    """Return the step of a statistic or a stable function: what one unit of its integer result stands for; 1
+    unless it says otherwise, by `step`, or for these public facts by `step_for`."""
     step_for = getattr(statistic, "step_for", None)
     if public is not None and step_for is not None:
         return Fraction(step_for(public))

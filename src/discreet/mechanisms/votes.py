@@ -34,7 +34,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -282,10 +282,10 @@ class ConfidentGNMax(Aggregator):
         threshold: int,
         ratio: float,
         **more: Any,
-    ) -> Self:
+    ) -> ConfidentGNMax:
         """Return the aggregator of `for_privacy`; `more` are fields that do not enter the price."""
 
-        def build(sigma: float) -> Self:
+        def build(sigma: float) -> ConfidentGNMax:
             return cls(
                 threshold=threshold,
                 check_variance=_thousandth((ratio * sigma) ** 2),
@@ -357,7 +357,7 @@ class InteractiveGNMax(ConfidentGNMax):
         teachers: int,
         ratio: Annotated[float, POSITIVE] = 3.75,
         confident: float = 0.9,
-    ) -> InteractiveGNMax:
+    ) -> ConfidentGNMax:
         """Return the least noise as `ConfidentGNMax.for_privacy` does. The number of `teachers` has no
         default, because a wrong one makes answers poor and nothing shows it."""
         return cls._least_noise(

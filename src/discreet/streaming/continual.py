@@ -477,8 +477,7 @@ class ContinualCounter(Interactive):
 
     def _grid_spacing(self) -> float:
         """Return the grid spacing of the statistic, whose integers are multiples of it, in its own unit."""
-        step_for = getattr(self.statistic, "step_for", None)
-        return float(step_of(self.statistic) if step_for is None else step_for(self.public))
+        return float(step_of(self.statistic, self.public))
 
     def _check_step(self, step: int) -> None:
         """Refuse a step outside of 1, 2, ..., horizon."""

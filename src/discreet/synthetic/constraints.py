@@ -180,7 +180,12 @@ _OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": opera
 # (`draw_in_order`). Chosen by hand, not tuned: enough unless few pairs of numbers from the two bins
 # satisfy the constraint.
 _MAX_REDRAWS = 50
-_ARROW_COMPARISONS = {"<=": "less_equal", ">=": "greater_equal", "<": "less", ">": "greater"}
+_ARROW_COMPARISONS: dict[str, Any] = {
+    "<=": pc.less_equal,
+    ">=": pc.greater_equal,
+    "<": pc.less,
+    ">": pc.greater,
+}
 
 
 @described("synthetic.Constraint")
@@ -316,6 +321,6 @@ def _violations(table: pa.Table, constraints: Sequence[Constraint]) -> Any:
     violating = np.zeros(table.num_rows, bool)
     for constraint in constraints:
         left, right = (table.column(name).combine_chunks() for name in (constraint.left, constraint.right))
-        holds = getattr(pc, _ARROW_COMPARISONS[constraint.comparison])(left, right)
+        holds = _ARROW_COMPARISONS[constraint.comparison](left, right)
         violating |= ~np.asarray(pc.fill_null(holds, True))
     return violating
