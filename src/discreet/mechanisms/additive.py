@@ -45,6 +45,7 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Any, Literal
@@ -102,16 +103,16 @@ def _all_finite(array: Any) -> bool:
     return bool(np.isfinite(array).all())
 
 
-class _GridNoise:
+class _GridNoise(ABC):
     """Adds noise on integers to reals rounded to multiples of `step`; a subclass says which noise."""
 
     __slots__ = ()
     step: Fraction
 
     @property
+    @abstractmethod
     def on_integers(self) -> IntegerLaplace | IntegerGaussian:
         """The noise in steps."""
-        raise NotImplementedError
 
     @property
     def event(self) -> Event:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -198,9 +199,9 @@ class _FromSums(Mechanism):
     def __post_init__(self) -> None:
         self._scale()
 
+    @abstractmethod
     def _spans(self) -> Spans:
         """Return the function that turns the noisy sums into the answer and its interval."""
-        raise NotImplementedError
 
     def _scale(self) -> Scale:
         bounds = self.public.bounds(self.column)

@@ -25,6 +25,7 @@ released, for free; only failures are paid for, and after the promised number of
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -338,9 +339,9 @@ class Thresholds(Interactive):
     any_version: ClassVar[bool] = True
 
     @property
+    @abstractmethod
     def scales(self) -> tuple[Fraction, Fraction, Fraction | None]:
         """The scales of the noise on the threshold, on each compared value, and on each released value."""
-        raise NotImplementedError
 
     @property
     def rounds(self) -> SparseVectorRounds:

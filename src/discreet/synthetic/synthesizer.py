@@ -202,15 +202,15 @@ class Synthesizer(Stepped):
 
     @property
     @abstractmethod
+    @abstractmethod
     def event(self) -> Event:
         """The price of a complete run, whatever it releases on the way."""
-        raise NotImplementedError
 
     @property
     @abstractmethod
+    @abstractmethod
     def length(self) -> int:
         """The number of steps."""
-        raise NotImplementedError
 
     @property
     def period(self) -> int:
@@ -218,9 +218,9 @@ class Synthesizer(Stepped):
         return 1
 
     @abstractmethod
+    @abstractmethod
     def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
         """Take step number `step`, from 0 on: read the exact `cells`, and add what is released to `state`."""
-        raise NotImplementedError
 
     @property
     def sizes(self) -> tuple[int, ...]:

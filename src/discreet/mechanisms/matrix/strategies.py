@@ -34,6 +34,7 @@ longest column.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -207,9 +208,9 @@ class Strategy(Workload):
         """Return the matrix A; a shared array that is not to be written to."""
         return _matrix(self)
 
+    @abstractmethod
     def build(self) -> Floats:
         """Compute the matrix A."""
-        raise NotImplementedError
 
     @property
     def queries(self) -> int:

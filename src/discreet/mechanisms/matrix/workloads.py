@@ -17,6 +17,7 @@ attributes (`Product`), unions and marginals are in `compound`.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,20 +39,20 @@ MAX_ENTRIES = 1 << 24
 LARGEST = 1e100
 
 
-class Workload:
+class Workload(ABC):
     """Base of all workloads: a matrix that is described, not stored."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def domain(self) -> tuple[int, ...]:
         """The number of values of each attribute; their product is the number of cells."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def queries(self) -> int:
         """The number of questions, which are the rows."""
-        raise NotImplementedError
 
     @property
     def cells(self) -> int:
@@ -61,21 +62,21 @@ class Workload:
     def shape(self) -> tuple[int, int]:
         return self.queries, self.cells
 
+    @abstractmethod
     def times(self, x: Any) -> Floats:
         """Return the answers W x."""
-        raise NotImplementedError
 
+    @abstractmethod
     def transposed(self, y: Any) -> Floats:
         """Return Wᵀ y: one number for each cell."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gram(self) -> Floats:
         """Return Wᵀ W, written out: cells by cells."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self) -> Iterator[Floats]:
         """Yield W in blocks of rows, so that no more than `MAX_ENTRIES` numbers are in memory."""
-        raise NotImplementedError
 
     def dense(self) -> Floats:
         """Return W written out; refuse one of more than `MAX_ENTRIES` entries."""
