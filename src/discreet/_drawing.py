@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -148,14 +149,14 @@ def page(title: str, *body: Markup, style: str = STYLE) -> Markup:
     )
 
 
-class Drawn:
+class Drawn(ABC):
     """Is the base of what draws itself: a notebook shows it, and `save` writes an .svg file."""
 
     __slots__ = ()
 
+    @abstractmethod
     def svg(self) -> Markup:
         """Return the picture as one <svg> element without any reference to another file."""
-        raise NotImplementedError
 
     def _repr_svg_(self) -> str:
         return self.svg()

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from . import _require
 from ._errors import InvalidInput, PrivateFact, WrongRelation
 from ._registry import described
-from ._require import LISTED, plain
+from ._require import TEXT, at_least, at_most, instance_of, plain
 from ._text import is_text, visible
 
 # The largest absolute bound of a column: the width of the bounds, up to twice this, must be a finite float.
@@ -58,6 +58,10 @@ def as_neighbors(value: Any) -> Neighbors:
         raise InvalidInput(f"neighbors must be one of {', '.join(Neighbors)}, got {value!r}.") from None
 
 
+# The limit of fields and parameters that name a column.
+COLUMN = instance_of(str, "the name of a column")
+
+
 @described("public.Unit")
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -70,23 +74,21 @@ class Unit:
     """
 
     column: str | None = None
-    rows: int | None = None
-    groups: int | None = None
+    rows: Annotated[int, at_least(1)] | None = None
+    groups: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
-        if self.column is not None and not isinstance(self.column, str):
-            raise _require.fail("column", self.column, "the name of a column")
+        if self.column is not None:
+            COLUMN("column", self.column)
         if self.column == "":
             raise _require.fail(
                 "column", self.column, "the name of a column, or None where a row is the unit"
             )
-        for name in ("rows", "groups"):
-            if getattr(self, name) is not None:
-                _require.integer(**{name: getattr(self, name)}, at_least=1)
 
     def __repr__(self) -> str:
-        limits = "".join(f", {n}={v}" for n in ("rows", "groups") if (v := getattr(self, n)) is not None)
-        return f"Unit(column={self.column!r}{limits})"
+        limits = (("rows", self.rows), ("groups", self.groups))
+        shown = "".join(f", {name}={limit}" for name, limit in limits if limit is not None)
+        return f"Unit(column={self.column!r}{shown})"
 
 
 def _set_missing(fact: Any, missing: Any, nullable: bool = True) -> None:
@@ -193,8 +195,7 @@ class Dates:
     missing: tuple[str | int | float, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("lower", "upper"):
-            value = getattr(self, name)
+        for name, value in (("lower", self.lower), ("upper", self.upper)):
             try:
                 # A datetime is a date too: its time of day is cut off.
                 day = (
@@ -264,16 +265,13 @@ class Related:
     together are unique in it, so that joining on them adds no rows.
     """
 
-    name: str
+    name: Annotated[str, TEXT]
     schema: tuple[tuple[str, Fact], ...] = ()
     private: bool = False
-    unit: str | None = None
+    unit: Annotated[str, TEXT] | None = None
     key: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _require.text(name=self.name)
-        if self.unit is not None:
-            _require.text(unit=self.unit)
         object.__setattr__(self, "schema", _freeze(self.schema))
         key = (self.key,) if isinstance(self.key, str) else _require.listed(key=self.key)
         object.__setattr__(self, "key", key)
@@ -306,24 +304,17 @@ class Public:
     """
 
     schema: tuple[tuple[str, Fact], ...] = ()
-    unit: Unit = Unit()
+    unit: Annotated[Unit, instance_of(Unit, "rows() or Unit('the column that tells people apart')")] = Unit()
     neighbors: Neighbors = ADD_REMOVE
-    size: int | None = None
-    table: str = "data"
-    version: str = UNVERSIONED
-    tables: Annotated[tuple[Related, ...], LISTED] = ()
+    size: Annotated[int, at_least(1), at_most(_MAX_UNITS)] | None = None
+    table: Annotated[str, TEXT] = "data"
+    version: Annotated[str, TEXT] = UNVERSIONED
+    tables: tuple[Annotated[Related, instance_of(Related, "Related(...)")], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", _freeze(self.schema))
-        if not isinstance(self.unit, Unit):
-            raise _require.fail("unit", self.unit, "rows() or Unit('the column that tells people apart')")
-        for name in ("table", "version"):
-            if not isinstance(getattr(self, name), str):
-                raise _require.fail(name, getattr(self, name), "a text")
         if not self.table:
             raise _require.fail("table", self.table, "the name that queries have after FROM")
-        if not all(isinstance(other, Related) for other in self.tables):
-            raise _require.fail("tables", self.tables, "made of Related(...)")
         units = [(self.unit.column, self.schema), *((other.unit, other.schema) for other in self.tables)]
         for unit, schema in units:
             if (fact := dict(schema).get(unit or "")) is not None and fact.missing:
@@ -334,10 +325,6 @@ class Public:
         names = [self.table, *(other.name for other in self.tables)]
         if len({name.lower() for name in names}) < len(names):
             raise InvalidInput(f"two tables have the same name: {names}.")
-        if self.size is not None:
-            _require.integer(size=self.size, at_least=1)
-            if self.size > _MAX_UNITS:
-                raise _require.fail("size", self.size, f"at most {_MAX_UNITS:,}")
 
     def __str__(self) -> str:
         """Return the tables, each with its columns and what is declared of them, and who is protected."""
@@ -352,8 +339,7 @@ class Public:
 
     def fact(self, column: str) -> Fact:
         """Return what is declared of a column."""
-        if not isinstance(column, str):
-            raise _require.fail("column", column, "the name of a column")
+        COLUMN("column", column)
         for name, fact in self.schema:
             if name == column:
                 return fact
@@ -388,6 +374,9 @@ class Public:
             )
         return self.size
 
+
+# The limit of fields and parameters that hold the public facts of a table.
+PUBLIC = instance_of(Public, "the public facts of a table, Public(...)")
 
 _WORDS: dict[type, str] = {
     Bounds: "a number",

@@ -386,6 +386,7 @@ class Limit:
         return value if converted is None else converted
 
 
+TEXT, A_FLOAT = Limit(text), Limit(a_float)
 FINITE, POSITIVE, NON_NEGATIVE = Limit(finite), Limit(positive), Limit(non_negative)
 PROBABILITY, OPEN_PROBABILITY = Limit(probability), Limit(open_probability)
 PRICE, INTEGER = Limit(price), Limit(integer)
@@ -410,6 +411,36 @@ def _not_above(highest: int, **named: Any) -> None:
             raise fail(name, value, f"at most {highest:,}")
 
 
+def between(lowest: Real, highest: Real) -> Limit:
+    """Return the limit of a number in [lowest, highest]."""
+    return Limit(functools.partial(_within, lowest, highest))
+
+
+def _within(lowest: Real, highest: Real, **named: Any) -> None:
+    finite(**named)
+    for name, value in named.items():
+        if not lowest <= value <= highest:
+            raise fail(name, value, f"between {float(lowest):g} and {float(highest):g}")
+
+
+def such_that(holds: Callable[[Any], bool], wanted: str) -> Limit:
+    """Return the limit of an object for which `holds` is true; `wanted` completes "must be". The message
+    shows numbers and texts, and the type of any other object, which may hold data."""
+
+    def check(**named: Any) -> None:
+        for name, value in named.items():
+            if not holds(value):
+                raise fail(name, _kind(value), wanted)
+
+    return Limit(check)
+
+
+def instance_of(kind: Any, wanted: str) -> Limit:
+    """Return the limit of an object of `kind`, a class, a union of some, or a protocol; `wanted` says how one
+    is made."""
+    return such_that(lambda value: isinstance(value, kind), wanted)
+
+
 def among(choices: Sequence[str]) -> Limit:
     """Return the limit of a text that is one of `choices`."""
     return Limit(functools.partial(one_of, choices))
@@ -426,9 +457,9 @@ def _a_flag(name: str, value: Any) -> Any:
 _FIELDS: Mapping[Any, Check] = {bool: _a_flag}
 _PARAMETERS: Mapping[Any, Check] = {
     bool: _a_flag,
-    str: Limit(text),
+    str: TEXT,
     int: INTEGER,
-    float: Limit(a_float),
+    float: A_FLOAT,
     Real: Limit(number),
     int | float: Limit(number),
 }
@@ -443,7 +474,7 @@ class _Unknown:
 
 class _Names(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, _Unknown)
+        return vars(builtins).get(name, _Unknown)
 
 
 def _checks(annotations: Mapping[str, Any], module: str, types: Mapping[Any, Check]) -> dict[str, Check]:
@@ -644,6 +675,11 @@ def _checks_of_fields(cls: type) -> dict[str, Check]:
         found = {name: check for name, check in found.items() if name not in own}
         found |= _checks(own, base.__module__, _FIELDS)
     return found
+
+
+def field_values(thing: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by their names, as they are (`asdict` would copy them)."""
+    return {field.name: getattr(thing, field.name) for field in fields(thing)}
 
 
 def plain(value: Any) -> Any:

@@ -78,8 +78,8 @@ class Declared:
             told = str(error)
             assert name in told, f"{self}: {name} is not named in: {told}"
             shown = (
-                repr(value),
-                repr(_require.plain(value)),
+                _require._shown(value),
+                _require._shown(_require.plain(value)),
                 type(value).__name__,
                 "must not be empty",
                 "[0]",

@@ -18,6 +18,7 @@ from discreet._public import Bounds, Public
 from discreet._registry import from_json, to_json
 from discreet._require import plain
 from discreet.mechanisms import IntegerGaussian, IntegerLaplace, Sensitivity, SparseVector
+from discreet.mechanisms.protocols import BaseMechanism
 
 from .test_mechanisms import CASES
 
@@ -58,7 +59,7 @@ def test_nonsense_in_a_field_is_refused_with_an_error_of_ours_or_does_no_harm(th
         try:
             made = dataclasses.replace(thing, **{name: value})
             _ = getattr(made, "event", None)
-            if hasattr(made, "error") and hasattr(made, "public"):
+            if isinstance(made, BaseMechanism) and made.error is not None:
                 made.error(0.9)
         except DiscreetError:
             pass

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from discreet import ADD_REMOVE, REPLACE, DiscreetError, accounting, sampling
-from discreet._errors import Halted
+from discreet._errors import Halted, UnknownOption
 from discreet._registry import from_json, to_json
 from discreet.accounting import pate
 from discreet.mechanisms.votes import (
@@ -163,6 +163,13 @@ def test_confident_checks_are_paid_for() -> None:
 )
 def test_noise_for_an_epsilon_is_within_it_and_wastes_less_than_a_hundredth(built: Any) -> None:
     assert 0.99 < accounting.epsilon(built.event(), delta=1e-5) <= 1
+
+
+def test_a_forgotten_number_of_teachers_is_refused() -> None:
+    """With a default, the student's expected counts would be wrong, and answers silently poor."""
+    terms: dict[str, Any] = {"answers": 50, "threshold": 75}
+    with pytest.raises(UnknownOption, match="for_privacy needs teachers"):
+        InteractiveGNMax.for_privacy(1, 1e-5, 100, **terms)
 
 
 def test_confident_refuses_where_teachers_disagree_and_answers_where_they_agree() -> None:

@@ -40,19 +40,17 @@ from scipy.special import ndtr
 
 from .. import _require
 from .._errors import INTERRUPTIONS, InvalidInput
-from .._public import REPLACE, Public
+from .._public import PUBLIC, REPLACE, Public
 from .._registry import described
-from .._require import FINITE, OPEN_PROBABILITY, POSITIVE, Limit, Real, at_least, at_most
+from .._require import A_FLOAT, FINITE, OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most, instance_of
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import (
-    FACTS,
     Integers,
     Interactive,
     Release,
     Sensitivity,
     check_source,
-    of_kind,
     release,
     require_columns,
 )
@@ -68,7 +66,6 @@ GRID = 256
 # Rank scores are rounded down to units of 1 / (_RANK_UNITS margin), so that a score moves by at most 2
 # _RANK_UNITS units if one row appears. A multiple of 4 (`RankScores.__call__`). Chosen by hand, not tuned.
 _RANK_UNITS = 512
-A_FLOAT = Limit(_require.a_float)
 # The largest number of times of a series: one score per time is held in memory. Chosen by hand.
 _MAX_TIMES = 1_000_000
 # The largest ratio, in nats: sums over fewer than 2**35 rows, in units of 1 / GRID, stay within 64 bits.
@@ -288,7 +285,7 @@ class LikelihoodScores(_Series):
     Proof:     sums are exact integers (`_MAX_RATIO`), and each row's ratio lies in `grid_range` (`on_grid`).
     """
 
-    change: Annotated[Change, of_kind(Change, "a GaussianChange or another Change")]
+    change: Annotated[Change, instance_of(Change, "a GaussianChange or another Change")]
 
     def __post_init__(self) -> None:
         _Series.__post_init__(self)
@@ -414,8 +411,7 @@ class Changepoint(Select):
         the series follows the declared distributions."""
         _require.open_probability(confidence=confidence)
         longest = int(self.candidates[-1] - self.candidates[0])
-        change = getattr(self.scores, "change", None)
-        if not hasattr(change, "moment"):
+        if not isinstance(self.scores, LikelihoodScores) or not hasattr(self.scores.change, "moment"):
             return longest
         failure = 1 - confidence
         shortfall = self.shortfall(1 - failure / 2) / GRID
@@ -539,7 +535,7 @@ class ChangeWatch(Interactive):
     Assumes:   the state stays secret, and each state is used for one question only.
     """
 
-    public: Annotated[Public, FACTS]
+    public: Annotated[Public, PUBLIC]
     column: str
     time: str
     times: int

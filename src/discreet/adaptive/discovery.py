@@ -42,9 +42,8 @@ from scipy.special import zeta
 from .. import _require
 from .._errors import InvalidInput, Unsupported
 from .._registry import described
-from .._require import NON_EMPTY, NON_NEGATIVE, OPEN_PROBABILITY, POSITIVE, PROBABILITY, Limit
+from .._require import NON_EMPTY, NON_NEGATIVE, OPEN_PROBABILITY, POSITIVE, PROBABILITY, Limit, instance_of
 from ..accounting import Event, NonPrivate
-from ..mechanisms.protocols import of_kind
 
 Levels = NDArray[np.float64]
 
@@ -210,7 +209,7 @@ def _set_wealth(procedure: Lord3 | _SpendingProcedure, share: float) -> None:
         )
 
 
-_WEALTH, _SPENDING = Limit(_check_wealth), of_kind(Spending, "PowerLaw, Javanmard or Listed")
+_WEALTH, _SPENDING = Limit(_check_wealth), instance_of(Spending, "PowerLaw, Javanmard or Listed")
 
 
 _JAVANMARD_MONTANARI = Javanmard()

@@ -24,10 +24,9 @@ from .. import _require
 from .._errors import Unsupported
 from .._public import REPLACE
 from .._registry import described
-from .._require import FLOAT, NON_NEGATIVE, OPEN_PROBABILITY, PROBABILITY, at_least
+from .._require import FLOAT, NON_NEGATIVE, OPEN_PROBABILITY, PROBABILITY, at_least, instance_of
 from ..accounting import Event, epsilon, zcdp
 from ..accounting.pure import epsilon_of
-from ..mechanisms.protocols import of_kind
 
 SampleError = Callable[[float], float]
 Price = Annotated[float, NON_NEGATIVE, FLOAT]
@@ -241,7 +240,7 @@ _DELTAS = (1e-4, 1e-6, 1e-8, 1e-10)
 
 @_require.check_options
 def best(
-    event: Annotated[Event, of_kind(Event, "an accounting event, such as PureDP(epsilon=1)")],
+    event: Annotated[Event, instance_of(Event, "an accounting event, such as PureDP(epsilon=1)")],
     *,
     n: People,
     sample_error: SampleError,

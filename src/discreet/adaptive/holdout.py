@@ -19,12 +19,12 @@ import numpy as np
 
 from .. import _require, _round
 from .._errors import InvalidInput
-from .._public import Public
+from .._public import PUBLIC, Public
 from .._registry import described
 from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, at_most, plain
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import Statistic, arrow_columns, noise
-from ..mechanisms.protocols import FACTS, STATISTIC, Interactive, Release, check_source, release
+from ..mechanisms.protocols import STATISTIC, Interactive, Release, check_source, release
 from ..mechanisms.sparse_vector import CONSTANTS, SparseVectorRounds, State, declared, failure_of
 from ..mechanisms.statistics import length_of, row_contribution, step_of
 from ..sampling import Entropy
@@ -110,7 +110,7 @@ class Thresholdout(Interactive):
                several samples that share rows. For it, start a new Thresholdout on the new version.
     """
 
-    public: Annotated[Public, FACTS]
+    public: Annotated[Public, PUBLIC]
     threshold: Annotated[Real, POSITIVE]
     sigma: Annotated[Real, POSITIVE]
     budget: Budget
@@ -305,7 +305,7 @@ class Thresholdout(Interactive):
                 f"{len(training)} questions are asked, and {self.questions - previous_questions} of the "
                 f"declared {self.questions} are left."
             )
-        factor = (step := self._step_of(question.statistic)) / self._grid
+        factor = (step := step_of(question.statistic, self.public)) / self._grid
         if factor.denominator != 1:
             raise InvalidInput(
                 f"the statistic's step {step} is not a multiple of the holdout's step {self.step}."
@@ -320,12 +320,6 @@ class Thresholdout(Interactive):
         low, high = (_require.exact(end, "bound") for end in (self.lower, self.upper))
         clipped = (min(max(_require.exact(mean, "training"), low), high) for mean in training)
         return [arrow_columns.nearest(mean * scale) for mean in clipped], int(factor)
-
-    def _step_of(self, statistic: Any) -> Fraction:
-        """Return the step of a statistic: the amount that one unit of its integer result stands for. A
-        statistic written in SQL computes it from the public facts (`step_for`)."""
-        step_for = getattr(statistic, "step_for", None)
-        return step_of(statistic) if step_for is None else Fraction(step_for(self.public))
 
     def error(self, confidence: float = 0.95) -> float:
         """Return a bound on how far any answer is from the mean over the holdout itself: with probability

@@ -22,9 +22,9 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
-from .._require import OPEN_PROBABILITY, POSITIVE, Limit, among, at_least
+from .._require import A_FLOAT, OPEN_PROBABILITY, POSITIVE, among, at_least, instance_of
 from ..mechanisms import arrow_columns
-from ..mechanisms.protocols import STATISTIC, Statistic, of_kind
+from ..mechanisms.protocols import STATISTIC, Statistic
 from ..mechanisms.statistics import length_of
 
 Masses = NDArray[np.float64]
@@ -72,8 +72,8 @@ class TruncatedExponential:
     """
 
     trials: Annotated[int, at_least(1)]
-    rate: Annotated[float, POSITIVE, Limit(_require.a_float)]
-    bound: Annotated[float, POSITIVE, Limit(_require.a_float)]
+    rate: Annotated[float, POSITIVE, A_FLOAT]
+    bound: Annotated[float, POSITIVE, A_FLOAT]
     step: Annotated[float | Fraction, POSITIVE]
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class Hypothesis:
     value that is too large (alternative "greater") or too small ("less")."""
 
     statistic: Annotated[Statistic, STATISTIC]
-    null: Annotated[NullLaw, of_kind(NullLaw, "a distribution, such as Binomial(...)")]
+    null: Annotated[NullLaw, instance_of(NullLaw, "a distribution, such as Binomial(...)")]
     alternative: Annotated[str, among(("greater", "less"))] = "greater"
 
     def check(self, public: Public, sensitivity: int) -> None:

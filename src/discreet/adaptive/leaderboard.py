@@ -32,7 +32,7 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import REPLACE, Boolean, Categories, Public
 from .._registry import described
-from .._require import Limit, Real, at_least
+from .._require import TEXT, Limit, Real, at_least
 from ..accounting import Event, NoOp
 from ..mechanisms import RedrawnSparseVector, SparseVector, arrow_columns
 from ..mechanisms.protocols import Interactive, Release, check_source, release, require_columns
@@ -73,7 +73,7 @@ class Submission:
 
     name: Annotated[str, Limit(_check_name)]
     rows: Annotated[int, at_least(0)] = 0
-    digest: Annotated[str, Limit(_require.text)] = ""
+    digest: Annotated[str, TEXT] = ""
     _ids: Any = field(default=None, init=False, repr=False, compare=False)
     _labels: Any = field(default=None, init=False, repr=False, compare=False)
 

@@ -39,12 +39,12 @@ from numpy.typing import NDArray
 
 from .. import _require
 from .._errors import InvalidInput, Unsupported
-from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
+from .._public import ADD_REMOVE, PUBLIC, ZERO_OUT, Public, require_relation
 from .._registry import described
 from .._require import OPEN_PROBABILITY, POSITIVE, Real, among, at_least
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import SparseVector, noise, sparse_vector
-from ..mechanisms.protocols import FACTS, Interactive, Release, check_source, release
+from ..mechanisms.protocols import Interactive, Release, check_source, release
 from ..mechanisms.sparse_vector import (
     NOISE,
     Positives,
@@ -119,7 +119,7 @@ class Paprika(Interactive):
                alpha; otherwise there are at most c false discoveries, which adds less than s alpha.
     """
 
-    public: Annotated[Public, FACTS]
+    public: Annotated[Public, PUBLIC]
     epsilon: Annotated[Real, POSITIVE]
     rejections: Positives
     delta: float | None = None

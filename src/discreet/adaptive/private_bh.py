@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from .. import _require
 from .._errors import InvalidInput
 from .._registry import described
-from .._require import NON_EMPTY, OPEN_PROBABILITY, POSITIVE, Real, among, at_least
+from .._require import NON_EMPTY, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, instance_of
 from ..accounting import Event, compose
 from ..mechanisms.noise import IntegerLaplace
-from ..mechanisms.protocols import Mechanism, Release, check_source, of_kind, release
+from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..mechanisms.selection import TopK
 from ..mechanisms.sparse_vector import number, zcdp_epsilon
 from ..mechanisms.stability import check_budget
@@ -43,7 +43,7 @@ from .significance import RowFacts, conservative_pvalue, survival
 # Evidence is rounded to multiples of 1 / GRID of a standard deviation, or of the logarithm of a p-value; the
 # sensitivity includes this rounding. The value was chosen by hand, not tuned.
 GRID = 1024
-_HYPOTHESIS = of_kind(Hypothesis, "a Hypothesis(statistic=..., null=...)")
+_HYPOTHESIS = instance_of(Hypothesis, "a Hypothesis(statistic=..., null=...)")
 
 
 @described("adaptive.Discoveries")

@@ -57,7 +57,7 @@ from ..accounting import Event, compose
 from ..mechanisms import arrow_columns
 from ..mechanisms.noise import IntegerLaplace, laplace_sum_error
 from ..mechanisms.protocols import Integers, Mechanism, Release, Sensitivity, check_source, release
-from ..mechanisms.statistics import Histogram, require_rows, row_contribution
+from ..mechanisms.statistics import ROWS, Histogram, require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
 
@@ -103,7 +103,7 @@ class TestResult:
 
 # Limits of fields: the public facts of a table whose unit of privacy is one row; an alternative; a number of
 # simulations.
-RowFacts = Annotated[Public, Limit(require_rows)]
+RowFacts = Annotated[Public, ROWS]
 Alternative = Annotated[str, among(ALTERNATIVES)]
 Runs = Annotated[int, at_least(99), at_most(1_000_000)]
 

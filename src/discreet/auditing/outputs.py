@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -101,11 +101,11 @@ def _object(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
     """Return the parts of a data frame or tensor by its own methods (no package is imported for it), of other
     objects by their attributes."""
     if is_dataclass(output) and not isinstance(output, type):
-        return None, ((f".{field.name}", getattr(output, field.name)) for field in fields(output))
+        return None, ((f".{name}", value) for name, value in _require.field_values(output).items())
     # Arrow, pandas, torch, polars
     for method in ("to_pydict", "to_pylist", "to_dict", "tolist", "to_list"):
-        if callable(getattr(output, method, None)):
-            return None, iter((("", getattr(output, method)()),))
+        if callable(convert := getattr(output, method, None)):
+            return None, iter((("", convert()),))
     attributes = getattr(output, "__dict__", None)
     if attributes and not isinstance(output, type):
         return None, ((f".{name}", attributes[name]) for name in sorted(attributes))

@@ -19,6 +19,7 @@ torch module, and the trainer.
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any, ClassVar
@@ -102,10 +103,10 @@ class SGDEstimator(ArrayEstimator):
         self.feature_names_in_ = np.array(columns.features, dtype=object)
         self.n_features_in_ = len(columns.features)
 
+    @abstractmethod
     def _declare_target(self, fact: Any, target: str) -> int:
         """Store the classes or the range of the target, from its declared `fact`, and return the number of
         outputs of its model."""
-        raise NotImplementedError
 
     def _adopt_release(self, release: Release, trainer: Trainer) -> Any:
         self.module_, self.event_, self.trainer_ = release.value, release.event, trainer
@@ -167,9 +168,9 @@ class SGDEstimator(ArrayEstimator):
         examples = Examples(self._scale(X), self._target_tensor(y), public)
         return self._adopt_release(trainer(examples, entropy=Entropy(), progress=self.progress), trainer)
 
+    @abstractmethod
     def _target_tensor(self, y: Any) -> Tensor:
         """Return the targets of arrays as the loss takes them."""
-        raise NotImplementedError
 
     def _build_module(self, features: int, outputs: int) -> nn.Module:
         """Return the module to train."""

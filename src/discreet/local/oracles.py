@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from .. import _require
 from .._errors import InvalidInput
 from .._registry import described
-from .._require import at_least
+from .._require import at_least, instance_of
 from ..accounting import Event
-from ..mechanisms.protocols import Release, of_kind
+from ..mechanisms.protocols import Release
 from ..mechanisms.randomized_response import Channel, Confidence, People, Support, codes_below, deviation
 from ..sampling import Entropy
 from . import _base
@@ -462,7 +462,7 @@ class DesignResponse(LocalRandomizer):
     Fraction(3, 1)
     """
 
-    design: Annotated[Channel, of_kind(Channel, "a mechanisms.Channel")]
+    design: Annotated[Channel, instance_of(Channel, "a mechanisms.Channel")]
 
     def __post_init__(self) -> None:
         if any(ends[-1] > _base.LIMIT for ends in self._ends):

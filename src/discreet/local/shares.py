@@ -13,9 +13,8 @@ import numpy as np
 
 from .. import _require
 from .._errors import InvalidInput
-from .._require import FLOAT, NON_NEGATIVE, POSITIVE, among, at_least
+from .._require import FLOAT, NON_NEGATIVE, POSITIVE, among, at_least, instance_of
 from ..inference import with_total
-from ..mechanisms.protocols import of_kind
 from ._base import Floats
 from .longterm import LongTermResponse
 from .oracles import DesignResponse, FrequencyOracle, UnaryEncoding
@@ -68,7 +67,7 @@ def consistent(
 def expectation_maximization(
     randomizer: Annotated[
         FrequencyOracle | DesignResponse,
-        of_kind(FrequencyOracle | DesignResponse, "a frequency oracle or a design"),
+        instance_of(FrequencyOracle | DesignResponse, "a frequency oracle or a design"),
     ],
     reports: Any,
     *,

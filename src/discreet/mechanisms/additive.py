@@ -45,6 +45,7 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Any, Literal
@@ -53,17 +54,17 @@ import numpy as np
 
 from .. import _require, _round, sampling
 from .._errors import InvalidInput, WrongRelation
-from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, Public, require_relation
+from .._public import ADD_REMOVE, PUBLIC, REPLACE, ZERO_OUT, Neighbors, Public, require_relation
 from .._registry import described
-from .._require import EXACT, POSITIVE, PRICE, PROBABILITY, Real, at_least
+from .._require import EXACT, POSITIVE, PRICE, PROBABILITY, Real, at_least, instance_of
 from ..accounting import DiscreteLaplace, Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, noise, noise_scales
 from .arrow_columns import as_step, integers
-from .limits import PUBLIC, STATISTIC, instance_of
 from .noise import IntegerGaussian, IntegerLaplace, Noise, sqrt_down, sqrt_up
 from .protocols import (
+    STATISTIC,
     Integers,
     Mechanism,
     Release,
@@ -102,16 +103,16 @@ def _all_finite(array: Any) -> bool:
     return bool(np.isfinite(array).all())
 
 
-class _GridNoise:
+class _GridNoise(ABC):
     """Adds noise on integers to reals rounded to multiples of `step`; a subclass says which noise."""
 
     __slots__ = ()
     step: Fraction
 
     @property
+    @abstractmethod
     def on_integers(self) -> IntegerLaplace | IntegerGaussian:
         """The noise in steps."""
-        raise NotImplementedError
 
     @property
     def event(self) -> Event:

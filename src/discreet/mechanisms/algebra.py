@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from fractions import Fraction
@@ -30,18 +31,17 @@ from .. import _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
 from .._public import ADD_REMOVE, REPLACE, Boolean, Bounds, Dates, Public
 from .._registry import described
-from .._require import FINITE, LISTED, NON_EMPTY, POSITIVE, Real, at_least
+from .._require import FINITE, LISTED, NON_EMPTY, POSITIVE, Real, at_least, such_that
 from ..accounting import Event, Group, PureDP, basic, compose
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .arrow_columns import as_step, nearest
-from .limits import MECHANISM, such_that
-from .protocols import Mechanism, Release, check_source, error_of, release
+from .protocols import MECHANISM, Mechanism, Release, check_source, error_of, release
 from .statistics import ROWS
 
 
-class PostFunction:
+class PostFunction(ABC):
     """Base of the functions with a JSON description: how they act on one number, and how much error they
     add."""
 
@@ -58,9 +58,9 @@ class PostFunction:
         flat = [self.one(v) for v in array.ravel().tolist()]
         return np.array(flat, dtype=array.dtype if array.dtype == object else None).reshape(array.shape)
 
+    @abstractmethod
     def one(self, value: Any) -> Any:
         """Return the function of one number."""
-        raise NotImplementedError
 
     @property
     def added_error(self) -> Fraction:
@@ -144,9 +144,9 @@ class _ToMultiples(PostFunction):
             return value
         return _multiple(self.whole(Fraction(value) / as_step(self.step)), self.step)
 
+    @abstractmethod
     def whole(self, steps: Fraction) -> int:
         """Return the whole number of steps in place of `steps`."""
-        raise NotImplementedError
 
 
 @described("mechanisms.Round")

@@ -250,12 +250,6 @@ def integers(values: Any) -> NDArray[Any]:
     )
 
 
-def require_public(public: Any) -> None:
-    """Refuse anything but public facts, before they are used."""
-    if not isinstance(public, Public):
-        raise _require.fail("public", type(public).__name__, "the public facts of a table, Public(...)")
-
-
 def as_step(step: Any) -> Fraction:
     """Return the step of a grid as an exact, positive fraction."""
     exact = _require.exact(step, "step")

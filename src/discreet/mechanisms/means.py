@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,16 +22,15 @@ import numpy as np
 
 from .. import _require, _round
 from .._errors import InvalidInput
-from .._public import ADD_REMOVE, Bounds, Public
+from .._public import ADD_REMOVE, COLUMN, Bounds, Public
 from .._registry import described
-from .._require import EXACT, POSITIVE, Limit, Real, at_least, at_most
+from .._require import EXACT, POSITIVE, Limit, Real, at_least, at_most, instance_of
 from ..accounting import Event, compose
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .algebra import split
 from .bounds import HistogramBounds
-from .limits import COLUMN, instance_of
 from .noise import IntegerLaplace
 from .protocols import Mechanism, Release, check_source, release
 from .statistics import ROWS, row_contribution
@@ -199,9 +199,9 @@ class _FromSums(Mechanism):
     def __post_init__(self) -> None:
         self._scale()
 
+    @abstractmethod
     def _spans(self) -> Spans:
         """Return the function that turns the noisy sums into the answer and its interval."""
-        raise NotImplementedError
 
     def _scale(self) -> Scale:
         bounds = self.public.bounds(self.column)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib.metadata import entry_points
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from .. import _registry, _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
 from .._public import Bounds, Public
-from .._require import Limit
+from .._require import at_least, instance_of, such_that
 from ..accounting import Event, NonPrivate
 from ..sampling import Entropy
 from ..tables import Source
@@ -38,6 +38,7 @@ Integers = NDArray[Any]
 FAILURES = 10
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
     """Says how far one unit of privacy can move a vector of integers: each norm is an integer upper bound.
@@ -46,26 +47,22 @@ class Sensitivity:
     tighter bound is given.
     """
 
-    linf: int
-    l0: int = 1
-    l1: int | None = None
-    l2_squared: int | None = None
+    linf: Annotated[int, at_least(0)]
+    l0: Annotated[int, at_least(0)] = 1
+    l1: Annotated[int, at_least(0)] | None = None
+    l2_squared: Annotated[int, at_least(0)] | None = None
 
     def __post_init__(self) -> None:
-        _require.integer(linf=self.linf, l0=self.l0, at_least=0)
-        # numpy's integers would wrap in the squares below
-        object.__setattr__(self, "linf", int(self.linf))
-        object.__setattr__(self, "l0", int(self.l0))
         derived_l1, derived_l2_squared = self.l0 * self.linf, self.l0 * self.linf**2
-        for name, derived in (("l1", derived_l1), ("l2_squared", derived_l2_squared)):
-            declared = getattr(self, name)
-            if declared is not None:
-                _require.integer(**{name: declared}, at_least=0)
-            object.__setattr__(self, name, derived if declared is None else min(int(declared), derived))
+        l1 = derived_l1 if self.l1 is None else min(self.l1, derived_l1)
+        object.__setattr__(self, "l1", l1)
+        squared = derived_l2_squared if self.l2_squared is None else min(self.l2_squared, derived_l2_squared)
+        object.__setattr__(self, "l2_squared", squared)
 
     def covers(self, other: Sensitivity) -> bool:
         """Return whether noise priced for `self` is enough for `other` as well."""
-        return all(getattr(other, name) <= getattr(self, name) for name in ("linf", "l0", "l1", "l2_squared"))
+        own = _require.field_values(self)
+        return all(norm <= own[name] for name, norm in _require.field_values(other).items())
 
 
 @runtime_checkable
@@ -366,8 +363,11 @@ class Release(_require.NearestNames):
     _error: Callable[[float], Any] | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        names = ("value", "event", "private", "error_in_scores", *(("trust",) if self.trust else ()))
-        return f"Release({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+        trust = f", trust={self.trust!r}" if self.trust else ""
+        return (
+            f"Release(value={self.value!r}, event={self.event!r}, private={self.private!r}, "
+            f"error_in_scores={self.error_in_scores!r}{trust})"
+        )
 
     def error(self, confidence: float = 0.95) -> Any:
         """Return a bound on the error that holds with probability `confidence`, from public parameters and
@@ -518,11 +518,8 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
             "learning.Examples.of(dataset, public), or open them with dp.open(data, ...) and ask there."
         )
     if source.public != public:
-        differing = [
-            option.name
-            for option in fields(Public)
-            if getattr(source.public, option.name) != getattr(public, option.name)
-        ]
+        own = _require.field_values(source.public)
+        differing = [name for name, fact in _require.field_values(public).items() if fact != own[name]]
         raise PublicMismatch(
             f"the mechanism was priced for other public facts than the source has: {', '.join(differing)} "
             "differ (also by the types of the declared bounds: Bounds(0, 9) is of whole numbers, "
@@ -537,23 +534,6 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
         )
 
 
-def of_kind(kind: Any, wanted: str) -> Limit:
-    """Return the limit of an object of a class, or of one of a union of classes; `wanted` completes "must
-    be"."""
-
-    def check(**named: Any) -> None:
-        for name, value in named.items():
-            if not isinstance(value, kind):
-                raise _require.fail(name, type(value).__name__, wanted)
-
-    return Limit(check)
-
-
-def _a_statistic(**named: Any) -> None:
-    for name, value in named.items():
-        if not is_statistic(value):
-            raise _require.fail(name, type(value).__name__, "a statistic, such as Count() or Component(...)")
-
-
-# The limits of fields that hold public facts, and a statistic.
-FACTS, STATISTIC = of_kind(Public, "the public facts of a table, Public(...)"), Limit(_a_statistic)
+# Limits of fields and parameters that hold a mechanism or a statistic.
+MECHANISM = instance_of(Mechanism, "a mechanism: something with public, event and a call")
+STATISTIC = such_that(is_statistic, "a statistic, such as Count() or Histogram(column=...)")

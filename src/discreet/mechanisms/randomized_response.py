@@ -33,14 +33,25 @@ from .. import _require, _round, sampling
 from .._errors import InvalidInput
 from .._public import REPLACE, ZERO_OUT, Neighbors, Public, require_relation
 from .._registry import described
-from .._require import EXACT, LISTED, OPEN_PROBABILITY, PROBABILITY, Limit, Real, at_least
+from .._require import (
+    EXACT,
+    LISTED,
+    OPEN_PROBABILITY,
+    POSITIVE,
+    PROBABILITY,
+    Limit,
+    Real,
+    at_least,
+    at_most,
+    instance_of,
+)
 from ..accounting import Event, PureDP
 from ..accounting import RandomizedResponse as RandomizedResponseEvent
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, noise
-from .protocols import Mechanism, Release, check_source, of_kind, release
-from .statistics import require_rows
+from .protocols import Mechanism, Release, check_source, release
+from .statistics import ROWS
 
 # numbers of categories, from 0
 Codes = NDArray[np.int64]
@@ -393,16 +404,10 @@ class Channel(ResponseDesign):
         return moments
 
 
-def _check_epsilon(**named: Real) -> None:
-    """Refuse an epsilon whose odds are too large."""
-    _require.positive(**named)
-    for name, epsilon in named.items():
-        if epsilon > _LARGEST_EPSILON:
-            raise _require.fail(name, epsilon, f"at most {_LARGEST_EPSILON}")
-
-
 @_require.check_options
-def optimal_response_design(categories: int, epsilon: Annotated[Real, Limit(_check_epsilon)]) -> Kary:
+def optimal_response_design(
+    categories: int, epsilon: Annotated[Real, POSITIVE, at_most(_LARGEST_EPSILON)]
+) -> Kary:
     """Return the best design for `epsilon`: odds = exp(epsilon), rounded towards privacy by less than one
     part in 10**18.
 
@@ -539,10 +544,10 @@ class RandomizedResponse(Mechanism):
     Assumes:   one row per person; the number of rows is public.
     """
 
-    public: Annotated[Public, Limit(require_rows)]
+    public: Annotated[Public, ROWS]
     column: str
     epsilon: Real | None = None
-    lottery: Annotated[Kary | Channel, of_kind(Kary | Channel, "a Kary or a Channel")] | None = None
+    lottery: Annotated[Kary | Channel, instance_of(Kary | Channel, "a Kary or a Channel")] | None = None
     missing: bool = False
 
     def __post_init__(self) -> None:

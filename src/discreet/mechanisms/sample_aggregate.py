@@ -26,14 +26,13 @@ from numpy.typing import NDArray
 
 from .. import _require, sampling
 from .._errors import INTERRUPTIONS, InvalidInput
-from .._public import REPLACE, Bounds, Public
+from .._public import COLUMN, PUBLIC, REPLACE, Bounds, Public
 from .._registry import described
-from .._require import EXACT, NON_EMPTY, OPEN_PROBABILITY, POSITIVE, Real, among, at_least
+from .._require import EXACT, NON_EMPTY, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, such_that
 from ..accounting import ApproximateDP, DiscreteLaplace, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from .limits import COLUMN, PUBLIC, such_that
 from .noise import draw, exp_bounds, laplace_quantile
 from .protocols import Mechanism, Release, check_source, release, require_columns
 from .stability import EPSILON, SmoothNoise, noisy_median, smooth_noise

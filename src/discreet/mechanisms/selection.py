@@ -21,6 +21,7 @@ sensitivity for monotone scores.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -31,16 +32,16 @@ from numpy.typing import NDArray
 
 from .. import _require, sampling
 from .._errors import InvalidInput
-from .._public import ADD_REMOVE, REPLACE, Bounds, Neighbors, Public, require_relation
+from .._public import ADD_REMOVE, PUBLIC, REPLACE, Bounds, Neighbors, Public, require_relation
 from .._registry import described
-from .._require import NON_EMPTY, POSITIVE, Real, among, at_least
+from .._require import NON_EMPTY, POSITIVE, Real, among, at_least, instance_of
 from ..accounting import Event, PureDP
 from ..accounting import ExponentialMechanism as BoundedRange
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from .limits import PUBLIC, STATISTIC, instance_of
 from .protocols import (
+    STATISTIC,
     Integers,
     Mechanism,
     Release,
@@ -65,7 +66,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Selector:
+class _Selector(ABC):
     """Chooses by integer scores; `epsilon` is the pure price of one choice when no score moves by more than
     `sensitivity`."""
 
@@ -86,19 +87,19 @@ class _Selector:
     def __call__(self, scores: Any, /, *, entropy: Entropy) -> Any:
         return self.named(self.pick(as_scores(scores), entropy), range(len(scores)))
 
+    @abstractmethod
     def pick(self, scores: Integers, entropy: Entropy) -> Any:
         """Return the chosen index, or indices."""
-        raise NotImplementedError
 
     def named(self, picked: Any, candidates: Any) -> Any:
         """Return the choice, with candidates in place of indices."""
         return candidates[picked]
 
+    @abstractmethod
     def tail(self, candidates: int, shortfall: int) -> float:
         """Return an upper bound, for all scores, on the probability of choosing a candidate whose score is
         `shortfall` or more below the best; for k choices, that for some j the j-th choice is that far below
         the j-th best."""
-        raise NotImplementedError
 
     def error(self, candidates: int, confidence: float = 0.95) -> int:
         """Return how far, with probability `confidence`, the chosen score may be below the best one, whatever

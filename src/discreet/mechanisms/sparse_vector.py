@@ -25,6 +25,7 @@ released, for free; only failures are paid for, and after the promised number of
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -35,9 +36,9 @@ import numpy as np
 
 from .. import _require, _round, sampling
 from .._errors import Halted, InvalidInput, Unsupported
-from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
+from .._public import ADD_REMOVE, PUBLIC, ZERO_OUT, Public, require_relation
 from .._registry import described
-from .._require import INTEGER, POSITIVE, PRICE, Limit, Real, among, at_least
+from .._require import INTEGER, POSITIVE, PRICE, Real, among, at_least, at_most
 from ..accounting import ApproximateDP, Event, Filter, NoOp, PureDP
 from ..accounting.composition import optimal_delta
 from ..sampling import Entropy
@@ -45,7 +46,6 @@ from ..tables import Source
 from . import arrow_columns, noise
 from .noise import draw
 from .protocols import (
-    FACTS,
     STATISTIC,
     Integers,
     Interactive,
@@ -339,9 +339,9 @@ class Thresholds(Interactive):
     any_version: ClassVar[bool] = True
 
     @property
+    @abstractmethod
     def scales(self) -> tuple[Fraction, Fraction, Fraction | None]:
         """The scales of the noise on the threshold, on each compared value, and on each released value."""
-        raise NotImplementedError
 
     @property
     def rounds(self) -> SparseVectorRounds:
@@ -416,16 +416,8 @@ class Thresholds(Interactive):
         return lambda confidence: rounds.noise_bound(failure_of(confidence), 1, thresholds=1)
 
 
-def _check_positives(**named: int) -> None:
-    """Refuse a number of positives that is no integer, or above 10**12: a limit chosen by hand, beyond any
-    use."""
-    _require.integer(at_least=1, **named)
-    for name, positives in named.items():
-        if positives > 10**12:
-            raise _require.fail(name, positives, "at most 10**12")
-
-
-Positives = Annotated[int, Limit(_check_positives)]
+# The limit of positives is chosen by hand, beyond any use.
+Positives = Annotated[int, at_least(1), at_most(10**12)]
 Split = tuple[Annotated[Real, POSITIVE], ...]
 
 
@@ -452,7 +444,7 @@ class SparseVector(Thresholds):
     Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
     """
 
-    public: Annotated[Public, FACTS]
+    public: Annotated[Public, PUBLIC]
     threshold: Annotated[int, INTEGER]
     epsilon: Annotated[Real, PRICE]
     positives: Positives = 1
@@ -502,7 +494,7 @@ class AboveThreshold(Interactive):
 
     any_version: ClassVar[bool] = True
 
-    public: Annotated[Public, FACTS]
+    public: Annotated[Public, PUBLIC]
     threshold: Annotated[int, INTEGER]
     epsilon: Annotated[Real, PRICE]
     sensitivity: Annotated[int, at_least(1)] = 1
@@ -733,7 +725,7 @@ class RedrawnSparseVector(Thresholds):
     Assumes:   as `SparseVector`.
     """
 
-    public: Annotated[Public, FACTS]
+    public: Annotated[Public, PUBLIC]
     threshold: Annotated[int, INTEGER]
     epsilon: Real
     delta: float
@@ -815,7 +807,7 @@ class StableSparseVector(Interactive):
                once.
     """
 
-    public: Annotated[Public, FACTS]
+    public: Annotated[Public, PUBLIC]
     epsilon: Real
     delta: float
     failures: Annotated[int, at_least(1)]

@@ -30,15 +30,14 @@ from .. import _require, sampling
 from .._errors import INTERRUPTIONS, InvalidInput
 from .._public import REPLACE, Public
 from .._registry import described
-from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most
+from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most, between, instance_of
 from ..accounting import ApproximateDP, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from .limits import between, instance_of
 from .noise import draw, exp_bounds, laplace_quantile, log_above
 from .protocols import Mechanism, Release, check_source, release
-from .statistics import ROWS, Histogram, require_rows
+from .statistics import ROWS, Histogram, require_rows, step_of
 
 # A smooth sensitivity below this many grid steps is raised to it, so that no scale is zero. The maximum of a
 # smooth bound and a constant is smooth. Chosen by hand: noise of this scale is nearly always zero steps.
@@ -501,7 +500,7 @@ class ProposeTestRelease(Mechanism):
 
     def error(self, confidence: float = 0.95) -> int | float:
         """Return a bound on the error of a released value, which holds with probability `confidence`."""
-        return in_unit(_noise_bound(self.scales[1], confidence, sides=2), _step(self.function))
+        return in_unit(_noise_bound(self.scales[1], confidence, sides=2), step_of(self.function))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -511,7 +510,7 @@ class ProposeTestRelease(Mechanism):
         if not passed or isinstance(value, bool) or not isinstance(value, Integral):
             return release(None, event=self.event, entropy=entropy)
         return release(
-            in_unit(int(value) + noise, _step(self.function)),
+            in_unit(int(value) + noise, step_of(self.function)),
             event=self.event,
             entropy=entropy,
             error=self.error,
@@ -520,12 +519,8 @@ class ProposeTestRelease(Mechanism):
 
 def stated(function: Stable, value: Any) -> Any:
     """Return the value in the function's own unit: steps of a grid as the number they stand for."""
-    step, is_number = _step(function), isinstance(value, Integral) and not isinstance(value, bool)
+    step, is_number = step_of(function), isinstance(value, Integral) and not isinstance(value, bool)
     return in_unit(int(value), step) if step != 1 and is_number else value
-
-
-def _step(function: Stable) -> Fraction:
-    return Fraction(getattr(function, "step", 1))
 
 
 def check_stable(function: Any, public: Public, bound: int) -> None:

@@ -12,20 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
+from itertools import pairwise
 from typing import Annotated, Any
 
 import numpy as np
 
 from .. import _require
 from .._errors import InvalidInput, Unsupported
-from .._public import REPLACE, ZERO_OUT, Bounds, Neighbors, Public
+from .._public import PUBLIC, REPLACE, ZERO_OUT, Bounds, Neighbors, Public
 from .._registry import described
 from .._require import EXACT, INTEGER, NON_EMPTY, POSITIVE, Limit, Real, at_least
 from ..tables import Source
 from . import arrow_columns
-from .arrow_columns import as_step, integers, require_public
-from .limits import STATISTIC, increasing
-from .protocols import Integers, Sensitivity, Statistic, require_columns
+from .arrow_columns import as_step, integers
+from .protocols import STATISTIC, Integers, Sensitivity, Statistic, require_columns
 
 
 def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: bool) -> int:
@@ -75,7 +76,7 @@ def implied_sensitivity(
 def require_rows(public: Public) -> None:
     """Require that one row is one unit of privacy: these sensitivities are about one row. What a person with
     many rows contributes has to be bounded first (`discreet.query`)."""
-    require_public(public)
+    PUBLIC("public", public)
     if public.unit.column is not None:
         raise Unsupported(
             f"the unit of privacy is all rows of one person (column {public.unit.column!r}), and this "
@@ -85,6 +86,25 @@ def require_rows(public: Public) -> None:
 
 
 ROWS = Limit(require_rows)
+
+
+def increasing(least: int) -> Limit:
+    """Return the limit of `least` or more numbers that as floats are finite and strictly increasing; they
+    become a tuple."""
+    return Limit(partial(_increasing, least))
+
+
+def _increasing(least: int, **named: Any) -> tuple[Real, ...]:
+    values = _require.listed(**named)
+    ((name, given),) = named.items()
+    _require.finite(**{f"{name}[{i}]": edge for i, edge in enumerate(values)})
+    as_floats = [_require.float_or_inf(edge) for edge in values]
+    ascending = all(a < b for a, b in pairwise(as_floats))
+    if len(values) < least or not np.isfinite(as_floats).all() or not ascending:
+        raise _require.fail(
+            name, given, f"at least {least} numbers in increasing order that floats can tell apart"
+        )
+    return values
 
 
 class _Defaults:
@@ -392,9 +412,9 @@ class Trusted(_Defaults):
         return integers(self.function(source))
 
 
-def step_of(statistic: Statistic, public: Public | None = None) -> Fraction:
-    """Return the step of a statistic: what one unit of its integer result stands for; 1 unless the statistic
-    says otherwise, by `step`, or for these public facts by `step_for`."""
+def step_of(statistic: Any, public: Public | None = None) -> Fraction:
+    """Return the step of a statistic or a stable function: what one unit of its integer result stands for; 1
+    unless it says otherwise, by `step`, or for these public facts by `step_for`."""
     step_for = getattr(statistic, "step_for", None)
     if public is not None and step_for is not None:
         return Fraction(step_for(public))

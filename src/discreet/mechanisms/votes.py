@@ -263,14 +263,27 @@ class ConfidentGNMax(Aggregator):
         answers: int,
         threshold: int,
         ratio: Annotated[float, POSITIVE] = 3.75,
-        **more: Any,
     ) -> ConfidentGNMax:
         """Return the least noise, of sigma 0.5 to 10**6, with which all checks and answers cost at most
-        (epsilon, delta); `more` are fields that do not enter the price.
+        (epsilon, delta).
 
         `ratio` is the sigma of a check divided by that of an answer: 150 / 40 in the paper's MNIST
         experiment.
         """
+        return cls._least_noise(epsilon, delta, queries, answers, threshold, ratio)
+
+    @classmethod
+    def _least_noise(
+        cls,
+        epsilon: float,
+        delta: float,
+        queries: int,
+        answers: int,
+        threshold: int,
+        ratio: float,
+        **more: Any,
+    ) -> ConfidentGNMax:
+        """Return the aggregator of `for_privacy`; `more` are fields that do not enter the price."""
 
         def build(sigma: float) -> ConfidentGNMax:
             return cls(
@@ -330,6 +343,26 @@ class InteractiveGNMax(ConfidentGNMax):
     confident: Annotated[float, PROBABILITY] = 0.9
     # by default the number of teachers in the paper of 2017
     teachers: Annotated[int, at_least(1)] = 250
+
+    @classmethod
+    @_require.check_options
+    def for_privacy(  # type: ignore[override]
+        cls,
+        epsilon: float,
+        delta: float,
+        queries: int,
+        *,
+        answers: int,
+        threshold: int,
+        teachers: int,
+        ratio: Annotated[float, POSITIVE] = 3.75,
+        confident: float = 0.9,
+    ) -> ConfidentGNMax:
+        """Return the least noise as `ConfidentGNMax.for_privacy` does. The number of `teachers` has no
+        default, because a wrong one makes answers poor and nothing shows it."""
+        return cls._least_noise(
+            epsilon, delta, queries, answers, threshold, ratio, teachers=teachers, confident=confident
+        )
 
     def expected(self, prediction: Any, classes: int) -> Counts:
         """Return the counts that the student expects, from its probabilities."""

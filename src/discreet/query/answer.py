@@ -22,6 +22,7 @@ from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from operator import attrgetter
 from typing import Any
 
 from .. import _require
@@ -387,7 +388,7 @@ def _pairs(
         for i, j, m, moved in ((1, 4, largest_x, rounding_x), (2, 5, largest_y, rounding_y))
     ]
     smallest, largest = (
-        math.sqrt(getattr(variances[0], end) * getattr(variances[1], end)) for end in ("low", "high")
+        math.sqrt(end(variances[0]) * end(variances[1])) for end in (attrgetter("low"), attrgetter("high"))
     )
     if smallest <= 0:
         return _number(-1.0, 1.0)

@@ -160,7 +160,7 @@ def _check_delta(*, delta: float) -> None:
 
 
 def _check_weights(*, weights: tuple[tuple[str, Real], ...]) -> None:
-    for pair in weights:
+    for pair in _require.listed(weights=weights):
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
             raise _require.fail("weights", weights, "pairs of a column's name and its weight")
         _require.price(weight=pair[1])

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from .. import _require
 from .._errors import Halted, InvalidInput, Unsupported
-from .._public import ADD_REMOVE, Public
+from .._public import ADD_REMOVE, PUBLIC, Public
 from .._registry import described
 from .._require import (
     EXACT,
@@ -52,13 +52,13 @@ from .._require import (
     Real,
     at_least,
     at_most,
+    instance_of,
 )
 from ..accounting import ZCDP, Event, PureDP
 from ..mechanisms.matrix.triangular import BinaryTree, Dense
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import (
-    FACTS,
     STATISTIC,
     Integers,
     Interactive,
@@ -66,7 +66,6 @@ from ..mechanisms.protocols import (
     Sensitivity,
     Statistic,
     check_source,
-    of_kind,
     release,
 )
 from ..mechanisms.statistics import length_of, step_of
@@ -90,7 +89,7 @@ from .stream_statistics import (
 MAX_STEPS = 1 << 22
 Steps = Annotated[int, at_least(1), at_most(MAX_STEPS)]
 Price = Annotated[Real, EXACT, POSITIVE]
-_STRATEGY = of_kind(StreamStrategy, "one of streaming.named(...), such as 'honaker'")
+_STRATEGY = instance_of(StreamStrategy, "one of streaming.named(...), such as 'honaker'")
 
 
 def check_shape(counter: ContinualCounter) -> None:
@@ -335,7 +334,7 @@ class ContinualCounter(Interactive):
                once (`protocols.Interactive`).
     """
 
-    public: Annotated[Public, FACTS]
+    public: Annotated[Public, PUBLIC]
     statistic: Annotated[Statistic, STATISTIC]
     strategy: Annotated[StreamStrategy, _STRATEGY]
     horizon: Steps | None = None
@@ -478,8 +477,7 @@ class ContinualCounter(Interactive):
 
     def _grid_spacing(self) -> float:
         """Return the grid spacing of the statistic, whose integers are multiples of it, in its own unit."""
-        step_for = getattr(self.statistic, "step_for", None)
-        return float(step_of(self.statistic) if step_for is None else step_for(self.public))
+        return float(step_of(self.statistic, self.public))
 
     def _check_step(self, step: int) -> None:
         """Refuse a step outside of 1, 2, ..., horizon."""
@@ -645,7 +643,7 @@ _SHORT, _FULL = 64, 512
 
 @_require.check_options
 def counter(
-    public: Annotated[Public, FACTS],
+    public: Annotated[Public, PUBLIC],
     statistic: Statistic,
     *,
     epsilon: Annotated[Real, PRICE] | None = None,

@@ -27,9 +27,9 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Bounds, Public
 from .._registry import described
-from .._require import FINITE, FLOAT, NON_NEGATIVE, Limit, Real, among
+from .._require import FINITE, FLOAT, NON_NEGATIVE, POSITIVE, Real, among, between, instance_of
 from ..accounting import Event
-from ..mechanisms.protocols import Interactive, Release, check_source, of_kind, release
+from ..mechanisms.protocols import Interactive, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .continual import ContinualCounter, advances, counter
@@ -60,15 +60,9 @@ _SMALLEST = 1e-50
 _SUMS = "a counter of ClippedGradients: streaming.learner(...)"
 
 
-def _check_size(**named: float) -> None:
-    """Refuse a number for which some noise makes a decision infinite."""
-    _require.positive(**named)
-    for name, value in named.items():
-        if not _SMALLEST <= value <= 1 / _SMALLEST:
-            raise _require.fail(name, value, f"between {_SMALLEST:g} and {1 / _SMALLEST:g}")
-
-
-Size = Annotated[float, FLOAT, Limit(_check_size)]
+# For a number beyond this, some noise makes a decision infinite.
+_IN_RANGE = between(_SMALLEST, 1 / _SMALLEST)
+Size = Annotated[float, FLOAT, POSITIVE, _IN_RANGE]
 
 
 @described("streaming.OnlineLearner")
@@ -96,8 +90,8 @@ class OnlineLearner(Interactive):
     """
 
     public: Public
-    sums: Annotated[ContinualCounter, of_kind(ContinualCounter, _SUMS)]
-    space: Annotated[Space, of_kind(Space, "Ball(...), Box(...) or Simplex(...)")]
+    sums: Annotated[ContinualCounter, instance_of(ContinualCounter, _SUMS)]
+    space: Annotated[Space, instance_of(Space, "Ball(...), Box(...) or Simplex(...)")]
     learner: Annotated[str, among(LEARNERS)]
     parameter: Size
     batch: Size = 1.0
@@ -117,7 +111,7 @@ class OnlineLearner(Interactive):
             raise _require.fail("space", self.space, f"of {self.loss.dimension} entries, as the loss has")
         if self.learner == "experts" and not isinstance(self.space, Simplex):
             raise _require.fail("space", self.space, "a Simplex, where experts are weighted")
-        _check_size(clip=self._gradients.clip)
+        _IN_RANGE("clip", self._gradients.clip)
         if self.ridge > 1 / _SMALLEST or self.space.diameter > 1 / _SMALLEST:
             raise _require.fail(
                 "ridge, or the diameter of the space", self.ridge, f"at most {1 / _SMALLEST:g}"

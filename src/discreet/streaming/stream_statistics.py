@@ -32,9 +32,9 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import REPLACE, ZERO_OUT, Bounds, Categories, Dates, Public, Unit
 from .._registry import described
-from .._require import at_least
+from .._require import at_least, instance_of
 from ..mechanisms import arrow_columns
-from ..mechanisms.protocols import Integers, Sensitivity, of_kind
+from ..mechanisms.protocols import Integers, Sensitivity
 from ..mechanisms.statistics import Histogram, require_rows
 from ..tables import Memory, Source
 
@@ -349,7 +349,7 @@ class PerUnit:
                most its sensitivity for a row. Rows whose id names no unit do not count.
     """
 
-    statistic: Annotated[RowStatistic, of_kind(RowStatistic, "DyadicCounts, HashedBits or Histogram")]
+    statistic: Annotated[RowStatistic, instance_of(RowStatistic, "DyadicCounts, HashedBits or Histogram")]
     rows: Annotated[int, at_least(1)] = 1
 
     def length(self, public: Public) -> int:

@@ -20,8 +20,7 @@ from scipy.optimize import minimize
 
 from .. import _require
 from .._errors import InvalidInput
-from .._require import at_least
-from ..mechanisms.limits import between, instance_of
+from .._require import at_least, between, instance_of
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from ..tables import Source

@@ -27,10 +27,9 @@ from numpy.typing import NDArray
 
 from .. import _require
 from .._errors import InvalidInput
-from .._public import Bounds, Dates, Public
+from .._public import COLUMN, Bounds, Dates, Public
 from .._registry import described
 from .._require import among
-from ..mechanisms.limits import COLUMN
 from .graphical_model import LOG_ZERO, Clique, Floats
 from .table_domain import Domain, comparable_bin_ends, is_integral, require_column, to_values
 
@@ -181,7 +180,12 @@ _OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": opera
 # (`draw_in_order`). Chosen by hand, not tuned: enough unless few pairs of numbers from the two bins
 # satisfy the constraint.
 _MAX_REDRAWS = 50
-_ARROW_COMPARISONS = {"<=": "less_equal", ">=": "greater_equal", "<": "less", ">": "greater"}
+_ARROW_COMPARISONS: dict[str, Any] = {
+    "<=": pc.less_equal,
+    ">=": pc.greater_equal,
+    "<": pc.less,
+    ">": pc.greater,
+}
 
 
 @described("synthetic.Constraint")
@@ -317,6 +321,6 @@ def _violations(table: pa.Table, constraints: Sequence[Constraint]) -> Any:
     violating = np.zeros(table.num_rows, bool)
     for constraint in constraints:
         left, right = (table.column(name).combine_chunks() for name in (constraint.left, constraint.right))
-        holds = getattr(pc, _ARROW_COMPARISONS[constraint.comparison])(left, right)
+        holds = _ARROW_COMPARISONS[constraint.comparison](left, right)
         violating |= ~np.asarray(pc.fill_null(holds, True))
     return violating

@@ -21,12 +21,11 @@ import numpy as np
 from .. import _require
 from .._drawing import ACCENT, INK, PALE, Drawn, Markup, line, rect, svg, text
 from .._errors import InvalidInput
-from .._public import Boolean, Categories, Dates, Public
+from .._public import PUBLIC, Boolean, Categories, Dates, Public
 from .._registry import described
-from .._require import Real, at_least
+from .._require import Real, at_least, instance_of
 from ..accounting import Event
 from ..mechanisms import IntegerLaplace, Sensitivity
-from ..mechanisms.limits import PUBLIC, instance_of
 from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source

@@ -20,12 +20,11 @@ import numpy as np
 
 from .. import _require
 from .._errors import Halted, InvalidInput
-from .._public import Public
+from .._public import PUBLIC, Public
 from .._registry import described, to_json
 from .._require import POSITIVE, PROBABILITY, Limit, Real, at_least
 from ..accounting import Event, calibrate
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
-from ..mechanisms.limits import PUBLIC
 from ..mechanisms.noise import failure_per_draw, gaussian_error, sqrt_down
 from ..mechanisms.protocols import Release, Sensitivity, Stepped, check_source, release
 from ..sampling import Entropy
@@ -203,15 +202,15 @@ class Synthesizer(Stepped):
 
     @property
     @abstractmethod
+    @abstractmethod
     def event(self) -> Event:
         """The price of a complete run, whatever it releases on the way."""
-        raise NotImplementedError
 
     @property
     @abstractmethod
+    @abstractmethod
     def length(self) -> int:
         """The number of steps."""
-        raise NotImplementedError
 
     @property
     def period(self) -> int:
@@ -219,9 +218,9 @@ class Synthesizer(Stepped):
         return 1
 
     @abstractmethod
+    @abstractmethod
     def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
         """Take step number `step`, from 0 on: read the exact `cells`, and add what is released to `state`."""
-        raise NotImplementedError
 
     @property
     def sizes(self) -> tuple[int, ...]:

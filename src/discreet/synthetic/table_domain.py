@@ -28,11 +28,9 @@ from numpy.typing import NDArray
 
 from .. import _require
 from .._errors import InvalidInput
-from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
+from .._public import COLUMN, PUBLIC, Boolean, Bounds, Categories, Dates, Fact, Public, Text
 from .._registry import described
-from .._require import FINITE, NON_EMPTY, Real, at_least, at_most
-from ..mechanisms.arrow_columns import require_public
-from ..mechanisms.limits import COLUMN, between, instance_of
+from .._require import FINITE, NON_EMPTY, Real, at_least, at_most, between, instance_of
 from ..tables.cells import Coding
 
 # The most rows that can be asked for: 8 GB for each column.
@@ -186,7 +184,7 @@ class Domain:
         whether a column has a code for NULL, where that is to differ from the schema; in a column without
         such a code, a NULL counts as the first code.
         """
-        require_public(public)
+        PUBLIC("public", public)
         bins, missing = check_mapping(bins=bins), check_mapping(missing=missing)
         unit = public.unit.column
         usable = [n for n, fact in public.schema if not isinstance(fact, Text) and n != unit]

@@ -145,11 +145,8 @@ def dump(public: Public) -> str:
     lines.append(f"neighbors = {toml_text(str(public.neighbors))}")
     if public.size is not None:
         lines.append(f"size = {public.size}")
-    unit = [
-        f"{n} = {toml_value(v)}"
-        for n in ("column", "rows", "groups")
-        if (v := getattr(public.unit, n)) is not None
-    ]
+    facts = _require.field_values(public.unit)
+    unit = [f"{name} = {toml_value(value)}" for name, value in facts.items() if value is not None]
     if public.unit.column is None and unit:
         raise InvalidInput(
             "a schema file has no place for limits where a row is the unit. Nothing was written. Leave rows "

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from .. import _require
 from .._public import ADD_REMOVE, Public
-from .._require import FINITE, NON_NEGATIVE, POSITIVE, PROBABILITY, Limit, at_least
+from .._require import NON_NEGATIVE, POSITIVE, PROBABILITY, Limit, at_least, between
 from ..accounting import Event
 from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
 from ..sampling import Entropy
@@ -35,7 +35,6 @@ from .losses import (
     Problem,
     Softmax,
     SoftmaxProblem,
-    between,
     minimize,
     rounding_of_gradient,
     rounding_of_probabilities,
@@ -155,21 +154,13 @@ class Facts:
         return math.sqrt(self.width) / 2
 
 
-def _check_epsilon(**named: float) -> None:
-    for name, value in named.items():
-        if not value >= LEAST_EPSILON:
-            raise _require.fail(name, value, f"at least {LEAST_EPSILON:g}")
-        if value > LARGEST_EPSILON:
-            raise _require.fail(name, value, f"at most {LARGEST_EPSILON:g}")
-
-
 def _below_one(**named: float) -> None:
     for name, value in named.items():
         if not value < 1:
             raise _require.fail(name, value, "below 1")
 
 
-Epsilon = Annotated[float, FINITE, Limit(_check_epsilon)]
+Epsilon = Annotated[float, between(LEAST_EPSILON, LARGEST_EPSILON)]
 Delta = Annotated[float, PROBABILITY, Limit(_below_one)]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -78,7 +79,7 @@ _limits_of: Callable[[type], dict[str, _require.Check]] = functools.cache(_requi
 
 
 @parameters
-class Estimator(BaseEstimator):  # type: ignore[misc]
+class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     """Builds the mechanism from public facts, reads arrays as a table with declared bounds, and holds the
     released model: the base class of all estimators.
 
@@ -124,9 +125,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self._check_parameters()
         return self._build(public, target, features, self._delta_or(delta))
 
+    @abstractmethod
     def _build(self, public: Public, target: Any, features: Sequence[str] | None, delta: float) -> Any:
         """Return the mechanism for this delta; `target` is None where there is none."""
-        raise NotImplementedError
 
     def _check_parameters(self) -> None:
         """Refuse a parameter that is not within the limits that stand on it."""

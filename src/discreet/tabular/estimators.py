@@ -17,6 +17,7 @@ chosen by hand, not tuned; for `rounds` and `learning_rate` see `AdditiveBoostin
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar
@@ -64,8 +65,8 @@ class Linear(ArrayEstimator):
     # how `Design` bounds the norms of rows
     _clip: ClassVar[str] = "typical"
 
-    def _loss(self) -> Loss:
-        raise NotImplementedError
+    @abstractmethod
+    def _loss(self) -> Loss: ...
 
     def _build(self, public: Public, target: Any, features: Sequence[str] | None, delta: float) -> Mechanism:
         options: dict[str, Any] = {

@@ -29,7 +29,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Public
 from .._registry import described
-from .._require import EXACT, NON_EMPTY, POSITIVE, Limit, at_least
+from .._require import NON_EMPTY, POSITIVE, Limit, at_least
 from ..accounting import Event, compose
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
@@ -45,10 +45,14 @@ from .second_moments import SecondMoments
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-# An order of a quantile, rounded to a fraction whose denominator is at most 1000.
-Thousandths = Annotated[
-    Fraction, EXACT, Limit(lambda **named: next(iter(named.values())).limit_denominator(1000))
-]
+
+
+def _thousandths(**named: Any) -> Fraction:
+    """Return the order of a quantile, rounded to a fraction whose denominator is at most 1000."""
+    return _require.exactly(**named).limit_denominator(1000)
+
+
+Thousandths = Annotated[Fraction, Limit(_thousandths)]
 # Coordinates are rounded to multiples of 1 / CELLS before they are added, so that sums are exact integers.
 # Chosen by hand, not tuned; the proof of `clusters._nearest` holds up to this value.
 CELLS = 1 << 10

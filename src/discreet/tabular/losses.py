@@ -28,22 +28,11 @@ from scipy.special import expit, logsumexp, softmax
 
 from .. import _require
 from .._registry import described
-from .._require import FINITE, POSITIVE, Limit, at_most
+from .._require import FINITE, POSITIVE, at_most, between
 
 Array = npt.NDArray[np.float64]
 # Parameters of losses are between these: squares of gradients and noise must neither overflow nor underflow.
 _SMALLEST, _LARGEST = 1e-9, 1e9
-
-
-def between(low: float, high: float) -> Limit:
-    """Return the limit of a number that is not below `low`, and not above `high`."""
-
-    def check(**named: Any) -> None:
-        for name, value in named.items():
-            if not low <= value <= high:
-                raise _require.fail(name, value, f"between {low:g} and {high:g}")
-
-    return Limit(check)
 
 
 Moderate = Annotated[float, POSITIVE, between(_SMALLEST, _LARGEST)]

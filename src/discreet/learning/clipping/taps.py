@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -274,31 +275,31 @@ def worth_building(positions: int, k: int, p: int) -> bool:
     return is_cheaper and k * p <= min(positions * (k + p), MAX_ENTRIES)
 
 
-class Tap:
+class Tap(ABC):
     """Holds the gradient of one target for every example of the batch: the base class of all taps."""
 
     target: Target
     # The bias of the same layer, where this tap covers it too: its gradient is g summed over positions.
     bias: Target | None = None
 
+    @abstractmethod
     def square(self) -> Tensor:
         """Return [B] in float64: an upper bound on the squared norm of each example's gradient."""
-        raise NotImplementedError
 
+    @abstractmethod
     def built(self) -> Tensor:
         """Return the per-example gradients themselves, [B, ...], without the bias: for weights that taps of
         different classes share."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
         """Add the sum over i of weights[i] times gradient i to the target's buffer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def zero_out(self, keep: Tensor) -> None:
         """Set all that `add` reads of examples with a false `keep` to zero: weight zero times NaN is NaN."""
-        raise NotImplementedError
 
-    def release_inputs(self) -> None:
+    def release_inputs(self) -> None:  # noqa: B027 - most taps hold none
         """Free tensors that `add` does not need, after `square` was called."""
 
 

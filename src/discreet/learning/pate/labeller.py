@@ -24,6 +24,7 @@ from ...accounting import Event, NoOp, compose
 from ...mechanisms.protocols import AnySource, Interactive, Release, check_source, release
 from ...mechanisms.votes import (
     Aggregator,
+    InteractiveGNMax,
     SanitizedCost,
     State,
     check_open,
@@ -32,6 +33,7 @@ from ...mechanisms.votes import (
     record_text,
 )
 from ...sampling import Entropy
+from ...tables import Source
 from ..training.data import Tabular, empty_batch_of, examples_of
 from . import teachers as ensemble
 from .teachers import Array, Ints, Progress
@@ -333,8 +335,7 @@ class PrivateTeachers(Interactive):
     def _predictions(self, question: PublicInputs, length: int) -> Any:
         """Return the student's probabilities, one row for each of `length` inputs, or None for each."""
         if question.predictions is None:
-            # Only an interactive aggregator has this threshold on the student's probabilities.
-            if hasattr(self.aggregator, "confident"):
+            if isinstance(self.aggregator, InteractiveGNMax):
                 raise InvalidInput(
                     "an interactive aggregator compares votes with the student's own probabilities: give "
                     "predictions=, one row per input."
@@ -413,6 +414,5 @@ def _rows_and_owners(examples: Any) -> tuple[Ints, Ints]:
 def _touch(source: Any) -> None:
     """Ask the source for no columns at all: nothing is read, but where the curator rehearses a question with
     a source that refuses to be read, the rehearsal ends here, after all checks."""
-    batches = getattr(source, "batches", None)
-    if callable(batches):
-        batches(())
+    if isinstance(source, Source):
+        source.batches(())

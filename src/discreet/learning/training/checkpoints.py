@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ... import _require
 from ..._errors import InvalidInput, Unsupported
 from ...mechanisms.protocols import AnySource
 from ...sampling import Entropy
@@ -212,8 +213,9 @@ def period(trainer: Trainer) -> int:
     After p steps the rest of the run depends on the checkpoint and on fresh randomness alone.
     """
     schedule: Schedule = trainer.schedule
+    values = _require.field_values(trainer)
     unsupported = [
-        f.name for f in fields(trainer) if f.name not in _RESUMABLE and getattr(trainer, f.name) != f.default
+        f.name for f in fields(trainer) if f.name not in _RESUMABLE and values[f.name] != f.default
     ]
     if unsupported or type(trainer.clip) not in _RESUMABLE_RULES:
         raise Unsupported(
@@ -288,7 +290,8 @@ def _setting_texts(trainer: Trainer) -> dict[str, str]:
     """Return the text of each setting. `local` was added later than the others, and is left out where it is
     None: so runs without it keep the identity that is in their ledgers."""
     names = _SETTINGS if trainer.local is None else (*_SETTINGS, "local")
-    return {name: _text(getattr(trainer, name)) for name in names} | _loss_options(trainer.loss)
+    values = _require.field_values(trainer)
+    return {name: _text(values[name]) for name in names} | _loss_options(trainer.loss)
 
 
 def _loss_options(loss: Any) -> dict[str, str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -40,13 +41,14 @@ Indices = npt.NDArray[np.int64]
 _MEMBERS = 1 << 13
 
 
-class Schedule:
+class Schedule(ABC):
     """Describes what all schedules have: the number of `steps`, each with a batch, and the public `divisor`,
     the expected size of a batch."""
 
     steps: int
     divisor: float
 
+    @abstractmethod
     def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         """Return the price of the whole run.
 
@@ -54,7 +56,6 @@ class Schedule:
         `growth`. With a `grid` (each summand is rounded to it, and the noise is exact:
         `gradient_noise.GradientGrid`), it is the noise's deviation divided by the grid's sensitivity.
         """
-        raise NotImplementedError
 
     @property
     def growth(self) -> float:
@@ -64,13 +65,13 @@ class Schedule:
         """
         return 1.0
 
+    @abstractmethod
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
         """Yield the indices of the examples in each step's batch.
 
         `size` is the number of examples in the data, which is private unless the schedule declares its own
         `size`; it is used for nothing else.
         """
-        raise NotImplementedError
 
     @property
     def exact_size(self) -> int | None:

@@ -50,7 +50,7 @@ from .federated import LocalSGD
 from .gradient_noise import GradientGrid
 from .optimizers import SGD, Adam, Optimizer, start
 from .pooling import KeptBuffers, check_copyable, copied
-from .schedules import Cyclic, Indices, Schedule, build_schedule
+from .schedules import Cyclic, Indices, Poisson, Schedule, TruncatedPoisson, build_schedule
 
 
 @_require.checked
@@ -85,7 +85,8 @@ class Performance:
         """Return a copy with the options that the trainer was given by keyword; None means not given."""
         set_options = {name: value for name, value in options.items() if value is not None}
         # An option that is not at its default was given in performance=.
-        twice = [name for name in set_options if getattr(self, name) != getattr(Performance(), name)]
+        own, defaults = _require.field_values(self), _require.field_values(Performance())
+        twice = [name for name in set_options if own[name] != defaults[name]]
         if twice:
             raise InvalidInput(f"{twice[0]}= was given to the trainer and in performance=. Give it once.")
         return replace(self, **set_options) if set_options else self  # type: ignore[arg-type]
@@ -404,7 +405,7 @@ class Trainer(Stepped):
     def _engine(self, model: nn.Module) -> ClippingEngine:
         """Return the engine that computes clipped gradient sums of a model."""
         options, batch = self.performance, float(self.schedule.divisor)
-        rate = float(getattr(self.schedule, "rate", 0.0))
+        rate = float(self.schedule.rate) if isinstance(self.schedule, Poisson | TruncatedPoisson) else 0.0
         return ClippingEngine(
             model,
             self.loss,

@@ -19,6 +19,7 @@ Turns a strategy, whose matrix has float entries, into the integer strategy (`Gr
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -94,7 +95,7 @@ class LeastSquaresFit:
     cells: Floats | None
 
 
-class Grid:
+class Grid(ABC):
     """The base of integer strategies: how they measure counts, how far one unit moves the measurements, and
     how answers follow from the measurements."""
 
@@ -131,21 +132,21 @@ class Grid:
             l2_squared=l2_squared,
         )
 
+    @abstractmethod
     def measure(self, counts: SparseCellCounts) -> Integers:
         """Return the integer strategy times the counts: exact, without noise."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fit(self, workload: Workload, measured: Any) -> LeastSquaresFit:
         """Return the answers of a workload by least squares, from noisy measurements."""
-        raise NotImplementedError
 
+    @abstractmethod
     def variances(self, workload: Workload) -> Floats:
         """Return the variance of each answer for noise of variance 1 in each measurement."""
-        raise NotImplementedError
 
+    @abstractmethod
     def error(self, workload: Workload) -> float:
         """Return the sum of the variances times squared weights, without writing out the questions."""
-        raise NotImplementedError
 
 
 class CellGrid(Grid):

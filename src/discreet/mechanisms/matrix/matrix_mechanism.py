@@ -27,17 +27,16 @@ from numpy.typing import NDArray
 
 from ... import _require, inference
 from ..._errors import InvalidInput, WrongRelation
-from ..._public import REPLACE, ZERO_OUT, Public
+from ..._public import PUBLIC, REPLACE, ZERO_OUT, Public
 from ..._registry import described
-from ..._require import NON_EMPTY, Real
+from ..._require import NON_EMPTY, Real, instance_of
 from ...accounting import Event
 from ...sampling import Entropy
 from ...tables import Source
 from ..arrow_columns import unpacked
-from ..limits import PUBLIC, increasing, instance_of
 from ..noise import IntegerGaussian, IntegerLaplace
 from ..protocols import Integers, Mechanism, Release, Sensitivity, check_source, release
-from ..statistics import Histogram, require_rows
+from ..statistics import Histogram, increasing, require_rows
 from .factorization import Factorization, mass, optimize
 from .integer import DenseGrid, Grid, SparseCellCounts, on_grid
 from .strategies import Norm

@@ -34,6 +34,7 @@ longest column.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -46,8 +47,7 @@ from scipy import linalg, optimize, sparse
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
-from ..._require import POSITIVE, at_least, at_most
-from ..limits import instance_of
+from ..._require import POSITIVE, at_least, at_most, instance_of
 from . import triangular
 from .compound import Marginals, Product, Weights, one_for_each
 from .triangular import Dense
@@ -208,9 +208,9 @@ class Strategy(Workload):
         """Return the matrix A; a shared array that is not to be written to."""
         return _matrix(self)
 
+    @abstractmethod
     def build(self) -> Floats:
         """Compute the matrix A."""
-        raise NotImplementedError
 
     @property
     def queries(self) -> int:

@@ -29,6 +29,7 @@ as many buffers as there are steps.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -43,7 +44,7 @@ from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
 from ..._require import FLOAT, NON_EMPTY, at_least, at_most
-from ..limits import FLOAT_ROWS
+from .workloads import FLOAT_ROWS
 
 Matrix = npt.NDArray[np.float64]
 
@@ -52,7 +53,7 @@ Matrix = npt.NDArray[np.float64]
 _LEAST, _MOST = 1e-9, 1e100
 
 
-class Triangular:
+class Triangular(ABC):
     """A lower-triangular strategy: a matrix C without a zero on its diagonal, so that the noise of each step
     can be computed from that of the steps before it.
 
@@ -62,14 +63,14 @@ class Triangular:
 
     __slots__ = ()
 
+    @abstractmethod
     def row(self, step: int) -> Matrix:
         """Return row t = `step` of C from the diagonal backwards: C[t, t], C[t, t-1], ..."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def bands(self) -> int:
         """C[t, s] is zero for t - s >= bands."""
-        raise NotImplementedError
 
     def diagonals(self, steps: int) -> Matrix | None:
         """Return C[t, t - k] for k < steps, if it is the same for all t; None if C is not Toeplitz."""

@@ -17,6 +17,7 @@ attributes (`Product`), unions and marginals are in `compound`.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,8 +29,7 @@ from numpy.typing import NDArray
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
-from ..._require import at_least
-from ..limits import FLOAT_ROWS, instance_of
+from ..._require import Limit, at_least, instance_of
 
 Floats = NDArray[np.float64]
 
@@ -39,20 +39,20 @@ MAX_ENTRIES = 1 << 24
 LARGEST = 1e100
 
 
-class Workload:
+class Workload(ABC):
     """Base of all workloads: a matrix that is described, not stored."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def domain(self) -> tuple[int, ...]:
         """The number of values of each attribute; their product is the number of cells."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def queries(self) -> int:
         """The number of questions, which are the rows."""
-        raise NotImplementedError
 
     @property
     def cells(self) -> int:
@@ -62,21 +62,21 @@ class Workload:
     def shape(self) -> tuple[int, int]:
         return self.queries, self.cells
 
+    @abstractmethod
     def times(self, x: Any) -> Floats:
         """Return the answers W x."""
-        raise NotImplementedError
 
+    @abstractmethod
     def transposed(self, y: Any) -> Floats:
         """Return Wᵀ y: one number for each cell."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gram(self) -> Floats:
         """Return Wᵀ W, written out: cells by cells."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self) -> Iterator[Floats]:
         """Yield W in blocks of rows, so that no more than `MAX_ENTRIES` numbers are in memory."""
-        raise NotImplementedError
 
     def dense(self) -> Floats:
         """Return W written out; refuse one of more than `MAX_ENTRIES` entries."""
@@ -111,6 +111,20 @@ class Workload:
             )
 
 
+def _float_rows(**named: Any) -> tuple[tuple[float, ...], ...]:
+    """Return the rows of a matrix as tuples of finite floats; nothing is called for numbers that are finite
+    floats already, of which there may be millions."""
+    ((name, _),) = named.items()
+    rows = []
+    for i, row in enumerate(_require.entries(**named)):
+        values = _require.listed(**{f"{name}[{i}]": row})
+        if not all(type(value) is float for value in values) or not np.isfinite(values).all():
+            values = tuple(_require.as_float(**{f"{name}[{i}][{j}]": v}) for j, v in enumerate(values))
+        rows.append(values)
+    return tuple(rows)
+
+
+FLOAT_ROWS = Limit(_float_rows)
 WORKLOAD = instance_of(Workload, "a workload, such as matrix.prefix(64)")
 Sizes = tuple[Annotated[int, at_least(1)], ...]
 
