@@ -170,7 +170,7 @@ CREATE INDEX entry_topic ON entry (kind, topic, seq);
 
 def _schema(db: sqlite3.Connection) -> tuple[Any, ...]:
     """Return all tables, triggers and indices of a file, with the text of their statements."""
-    return tuple(sorted(db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"), key=repr))
+    return tuple(db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"))
 
 
 def _expected() -> tuple[Any, ...]:
