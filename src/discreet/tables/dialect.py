@@ -183,6 +183,15 @@ def _subquery(generator: Generator, node: exp.Expr) -> str:
     return f"({generator.sql(node.this)}){_alias(generator, node)}"
 
 
+def _column(generator: Generator, node: exp.Expr) -> str:
+    table = node.args.get("table")
+    return generator.sql(node.this) if table is None else f"{generator.sql(table)}.{generator.sql(node.this)}"
+
+
+def _aliased(generator: Generator, node: exp.Expr) -> str:
+    return f"{generator.sql(node.this)} AS {generator.sql(node.args['alias'])}"
+
+
 def _alias(generator: Generator, node: exp.Expr) -> str:
     alias = generator.sql(node.args.get("alias"))
     return f" AS {alias}" if alias else ""
@@ -209,7 +218,7 @@ class _Closed:
             if allowed is None:
                 raise _unwritten_error(self.dialect_name, cls.__name__)
             for name, value in expression.args.items():
-                if name not in allowed and value:
+                if value and name not in allowed:
                     raise _unwritten_error(self.dialect_name, f"{cls.__name__} with {name}")
         text: str = super().sql(expression, key, comment)  # type: ignore[misc]
         return text
@@ -262,6 +271,8 @@ class Dialect:
             "TRANSFORMS": {
                 **base.TRANSFORMS,
                 Select: base.TRANSFORMS.get(exp.Select, base.select_sql) if own else _select,
+                exp.Column: _column,
+                exp.Alias: _aliased,
                 exp.Table: _table,
                 exp.Subquery: _subquery,
             },
@@ -271,7 +282,7 @@ class Dialect:
     def write(self, tree: exp.Expr) -> str:
         """Return the tree as this engine's SQL. The tree may be changed by it: callers must not use it
         again."""
-        generator = self._generator(dialect=self.name, unsupported_level=ErrorLevel.RAISE)
+        generator = self._generator(dialect=self.name, unsupported_level=ErrorLevel.RAISE, comments=False)
         try:
             written = generator.generate(tree, copy=False)
         except (SqlglotError, ValueError, LookupError):
