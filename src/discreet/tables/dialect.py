@@ -175,6 +175,18 @@ def _select(generator: Generator, node: exp.Expr) -> str:
     return " ".join(word for word in words if word) + rest
 
 
+def _with(generator: Generator, node: exp.Expr) -> str:
+    return f"WITH {', '.join(generator.sql(part) for part in node.args['expressions'])}"
+
+
+def _from(generator: Generator, node: exp.Expr) -> str:
+    return f" FROM {generator.sql(node.this)}"
+
+
+def _where(generator: Generator, node: exp.Expr) -> str:
+    return f" WHERE {generator.sql(node.this)}"
+
+
 def _table(generator: Generator, node: exp.Expr) -> str:
     return f"{generator.sql(node.this)}{_alias(generator, node)}"
 
@@ -271,6 +283,9 @@ class Dialect:
             "TRANSFORMS": {
                 **base.TRANSFORMS,
                 Select: base.TRANSFORMS.get(exp.Select, base.select_sql) if own else _select,
+                exp.With: _with,
+                exp.From: _from,
+                exp.Where: _where,
                 exp.Column: _column,
                 exp.Alias: _aliased,
                 exp.Table: _table,

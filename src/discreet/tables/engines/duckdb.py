@@ -436,7 +436,7 @@ class _Opened:
 
     def _answers(self) -> bool:
         try:
-            return bool(self.con.cursor().execute("SELECT 1").fetchall() == [(1,)])
+            return bool(self.con.execute("SELECT 1").fetchall() == [(1,)])
         except Exception:
             return False
 
