@@ -111,6 +111,8 @@ def enter_other(cls: type, tag: str, package: str) -> None:
 
 def others_in(data: Any) -> str | None:
     """Return the packages of third parties whose classes a description names; None if it names none."""
+    if not _OTHERS:
+        return None
     found, pending = set(), [data]
     while pending:
         item = pending.pop()
@@ -250,6 +252,8 @@ def check_readable(data: Any) -> None:
     pending = [data]
     while pending:
         item = pending.pop()
+        if type(item) is str or item is None:
+            continue
         if isinstance(item, list):
             pending += item
         elif isinstance(item, dict):
@@ -281,12 +285,13 @@ def _depth(data: Any) -> int:
     could make fail."""
     depth, level = 0, [data]
     while level and depth <= DEEPEST:
-        inner = [
-            item.values() if isinstance(item, dict) else item
-            for item in level
-            if isinstance(item, dict | list)
-        ]
-        level = [item for items in inner for item in items]
+        inner = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.append(item.values())
+            elif isinstance(item, list):
+                inner.append(item)
+        level = [item for items in inner for item in items if type(item) is not str]
         depth += bool(inner)
     return depth
 

@@ -327,6 +327,7 @@ class History:
         if self.public is not None and is_small and row[0] <= self.head.seq:
             with self._lock:
                 self.recent[row[0]] = row
+                self.recent.move_to_end(row[0])
                 while len(self.recent) > _RECENT:
                     self.recent.popitem(last=False)
 
@@ -424,6 +425,7 @@ class LedgerReader:
         """Return the row of an entry, verified. A row that is the same as a remembered one was verified."""
         remembered = self.history.recent.get(seq)
         if self.db is None and remembered is not None:
+            self.history.keep(remembered)
             return remembered
         self._require_connection()
         # Databases refuse integers of more than 64 bits, which are not numbers of entries either.
@@ -431,8 +433,7 @@ class LedgerReader:
         row = next(iter(self.store.read_rows(self.db, seq, limit=1)), None) if possible else None
         if row is None or row[0] != seq:
             raise LedgerError(f"the ledger has no entry {seq}.")
-        if row != remembered:
-            self.history.keep(self.history.verified(row))
+        self.history.keep(row if row == remembered else self.history.verified(row))
         return row
 
     def last(self, kind: str, topic: str | None = None) -> Entry | None:

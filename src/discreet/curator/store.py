@@ -362,7 +362,7 @@ class Store:
 
     def _connect(self, held: HeldLock, *, write: bool) -> sqlite3.Connection:
         """Return a new connection, which becomes `held.db`: `_held` closes it."""
-        name = quote(os.fspath(self.path.absolute()))
+        name = quote(os.path.join(os.getcwd(), self.path))
         # SQLite opens a file that cannot be written, as on read-only media, for reading.
         held.db = db = sqlite3.connect(
             f"file:{name}?mode=rw", timeout=WAIT, isolation_level=None, uri=True, check_same_thread=False
