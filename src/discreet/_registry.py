@@ -285,7 +285,7 @@ def _depth(data: Any) -> int:
     could make fail."""
     depth, level = 0, [data]
     while level and depth <= DEEPEST:
-        inner = []
+        inner: list[Any] = []
         for item in level:
             if isinstance(item, dict):
                 inner.append(item.values())

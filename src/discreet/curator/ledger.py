@@ -405,7 +405,7 @@ class LedgerReader:
     """
 
     store: LedgerStore
-    db: Any | None
+    db: Any
     history: History
     # What was read in this snapshot, by number.
     _rows: dict[int, Row] = field(default_factory=dict, repr=False)
