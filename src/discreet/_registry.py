@@ -12,6 +12,7 @@ Fractions are written `{"fraction": "1/3"}`, infinities `{"float": "inf"}`, so t
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import math
 import operator
@@ -110,6 +111,8 @@ def enter_other(cls: type, tag: str, package: str) -> None:
 
 def others_in(data: Any) -> str | None:
     """Return the packages of third parties whose classes a description names; None if it names none."""
+    if not _OTHERS:
+        return None
     found, pending = set(), [data]
     while pending:
         item = pending.pop()
@@ -197,21 +200,36 @@ def registered() -> dict[str, type]:
     return dict(_CLASSES)
 
 
+# The types whose values are their own descriptions.
+_PLAIN = frozenset({type(None), bool, int, str})
+
+
+@functools.cache
+def _field_names(cls: Any) -> tuple[str, ...]:
+    """Return the names of the fields that the constructor of a dataclass takes."""
+    return tuple(field.name for field in dataclasses.fields(cls) if field.init)
+
+
 def to_json(value: Any) -> Any:
     """Return a JSON-able description of a registered object, or of a plain value inside one."""
-    if value is None or isinstance(value, bool | str):
-        return str(value) if isinstance(value, StrEnum) else value
-    if isinstance(value, Integral):
-        return int(value)
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind in _TAGS and dataclasses.is_dataclass(kind):
+        fields = {name: to_json(getattr(value, name)) for name in _field_names(kind)}
+        return {"type": _TAGS[kind], **fields}
+    if isinstance(value, tuple | list):
+        return [to_json(item) for item in value]
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, str):
+        return value
     if isinstance(value, Fraction):
         return {"fraction": f"{value.numerator}/{value.denominator}"}
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"float": repr(float(value))}
-    if isinstance(value, tuple | list):
-        return [to_json(item) for item in value]
-    if type(value) in _TAGS and dataclasses.is_dataclass(value):
-        fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
-        return {"type": _TAGS[type(value)], **fields}
+    if isinstance(value, Integral):
+        return int(value)
     raise DescriptionError(
         f"{type(value).__name__} has no JSON description. Python callables and objects of other "
         f"packages can be run by "
@@ -234,6 +252,8 @@ def check_readable(data: Any) -> None:
     pending = [data]
     while pending:
         item = pending.pop()
+        if type(item) is str or item is None:
+            continue
         if isinstance(item, list):
             pending += item
         elif isinstance(item, dict):
@@ -265,12 +285,13 @@ def _depth(data: Any) -> int:
     could make fail."""
     depth, level = 0, [data]
     while level and depth <= DEEPEST:
-        inner = [
-            item.values() if isinstance(item, dict) else item
-            for item in level
-            if isinstance(item, dict | list)
-        ]
-        level = [item for items in inner for item in items]
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.append(item.values())
+            elif isinstance(item, list):
+                inner.append(item)
+        level = [item for items in inner for item in items if type(item) is not str]
         depth += bool(inner)
     return depth
 
@@ -293,7 +314,7 @@ def _object(data: dict[str, Any]) -> Any:
         raise DescriptionError(f"{name} is a released value and has no JSON description.")
     if cls is None:
         raise DescriptionError(f"{name!r} is not a known type. Known are: {', '.join(sorted(_CLASSES))}.")
-    allowed = {f.name for f in dataclasses.fields(cls) if f.init}
+    allowed = set(_field_names(cls))
     field_names = data.keys() - {"type"}
     if unknown := sorted(field_names - allowed):
         raise DescriptionError(f"{name} has no field {unknown[0]!r}. It has: {', '.join(sorted(allowed))}.")

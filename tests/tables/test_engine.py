@@ -37,6 +37,7 @@ from discreet.tables import (
 from discreet.tables.engines.duckdb import ask_open_rows, engine_of
 from discreet.tables.engines.postgres import csv_batches
 from discreet.tables.engines.postgres_tables import Pool
+from discreet.tables.fit import within
 from discreet.tables.source import ROW, Engine
 
 from ..loops import for_each
@@ -404,3 +405,25 @@ def test_a_forked_child_outlives_the_connections_that_it_inherited():
     fault."""
     done = subprocess.run([sys.executable, "-c", INHERITED], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0"
+
+
+def test_a_plan_is_run_once_and_on_the_engine_that_has_made_it():
+    """A part of a table shares its engine, and would read the whole table under the plan of the whole."""
+    public = Public(schema={"year": Bounds(2000, 2009)}, table="t")
+    whole = connect(pa.table({"year": [2001, 2001, 2002]}), public)
+    part = within(whole, "year", [2002], called="2002")
+    sql = 'SELECT COUNT(*) AS n FROM "t"'
+    whole.plan([sql])
+    assert part.answer(sql)["n"].to_pylist() == [1]
+    assert [whole.answer(sql)["n"].to_pylist() for _ in range(2)] == [[3], [3]]
+    part.plan([sql])
+    assert whole.answer(sql)["n"].to_pylist() == [3]
+    assert part.answer(sql)["n"].to_pylist() == [1]
+    statements = []
+    cursor = whole._cursor
+    whole._cursor = lambda: statements.append("a new cursor") or cursor()
+    whole.plan([sql])
+    whole.answer(sql)
+    assert len(statements) == 1
+    whole.answer(sql)
+    assert len(statements) == 2

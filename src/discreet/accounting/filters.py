@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, NamedTuple
@@ -294,6 +294,10 @@ class Filter(BudgetFilter):
     orders: tuple[float, ...] | None = None
     slack: Annotated[Fraction, NON_NEGATIVE] = ROUNDING_ALLOWANCE
     neighbors: Neighbors = ADD_REMOVE
+    # What the properties below return, computed once: a question needs each of them dozens of times.
+    _total: Fraction = field(init=False, repr=False, compare=False)
+    _delta_limit: Fraction = field(init=False, repr=False, compare=False)
+    _lane_limits: tuple[Fraction, ...] | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         own = self.delta / 2 if self.own_delta is None else self.own_delta
@@ -311,6 +315,8 @@ class Filter(BudgetFilter):
             orders = ()
         object.__setattr__(self, "own_delta", own)
         object.__setattr__(self, "orders", tuple(sorted(set(orders))))
+        object.__setattr__(self, "_total", _require.exact(self.epsilon, "epsilon") * self._allowance)
+        object.__setattr__(self, "_delta_limit", Fraction(own) * self._allowance)
 
     @property
     def certified(self) -> tuple[Fraction, Fraction]:
@@ -319,12 +325,11 @@ class Filter(BudgetFilter):
 
     @property
     def total(self) -> Fraction:
-        return _require.exact(self.epsilon, "epsilon") * self._allowance
+        return self._total
 
     @property
     def delta_limit(self) -> Fraction:
-        assert self.own_delta is not None
-        return Fraction(self.own_delta) * self._allowance
+        return self._delta_limit
 
     @property
     def share(self) -> float:
@@ -341,8 +346,11 @@ class Filter(BudgetFilter):
 
     @property
     def limits(self) -> tuple[Fraction, ...]:
-        assert self.orders is not None
-        return _limits(self.total, self.orders, self.share)
+        if self._lane_limits is None:
+            assert self.orders is not None
+            object.__setattr__(self, "_lane_limits", _limits(self.total, self.orders, self.share))
+        assert self._lane_limits is not None
+        return self._lane_limits
 
     def price(self, event: Item) -> Spent:
         self._check(event)

@@ -92,12 +92,15 @@ class Anchor:
         return anchor
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
 def canonical(value: Any) -> str:
     """Return a value as JSON in one fixed form, so that equal values have equal hashes.
 
     The form must never change: the hashes of all ledgers depend on it. NaN and infinities raise ValueError.
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 def seal_of(sealed: bytes | None) -> str | None:

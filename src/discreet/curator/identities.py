@@ -105,7 +105,8 @@ def _is_ours(thing: Any) -> bool:
 def normal_form(mechanism: BaseMechanism, described: Any) -> Any:
     """Return what two ways to write one question have in common: the mechanism's `key`, if it has one; else
     its complete description, `described`."""
-    return described if mechanism.key is None else mechanism.key
+    key = mechanism.key
+    return described if key is None else key
 
 
 def question_key(form: Any) -> str:

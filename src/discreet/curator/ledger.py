@@ -17,7 +17,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -141,7 +141,8 @@ class Ledger:
     @contextmanager
     def refreshed(self) -> Iterator[None]:
         """Read new entries now, and then, in this thread and block, open the store for entries only that are
-        not remembered (`History.recent`): a preview looks at the same few entries nine times."""
+        not remembered (`History.recent`): a preview looks at the same few entries nine times. Inside of
+        another such block nothing is read anew."""
         self.look(lambda reader: None)
         before = getattr(self._local, "refreshed", None)
         self._local.refreshed = os.getpid()
@@ -234,7 +235,7 @@ class Ledger:
             return read(writer)
         if getattr(self._local, "refreshed", None) == os.getpid():
             with suppress(_NotRemembered):
-                return read(RememberedReader(self._history))
+                return read(LedgerReader(self._store, None, self._history))
         while True:
             head = self._history.head
             with self._store.reading() as db:
@@ -281,14 +282,19 @@ class History:
         """Verify all entries that were written since the last time; raise `Tampered` and remember none if one
         is wrong."""
         with self._lock:
-            self._require_continued(store, db)
             head, new = self.head, list[Any]()
-            while rows := store.read_rows(db, head.seq + 1):
+            # The verified head, if there is one, and at once what follows it.
+            rows = store.read_rows(db, max(1, head.seq))
+            if head.seq:
+                self._require_continued(store, rows)
+                del rows[:1]
+            while rows:
                 for row in rows:
                     self._require_next(head, row)
                     head = Anchor(row[0], row[4])
                 new += [(row[2], row[7], row[0], row[4]) for row in rows]
                 last = rows[-1]
+                rows = store.read_rows(db, head.seq + 1)
             if new and self.public is not None and not signed_by(self.public, last[4], last[5]):
                 raise _tampered_error(last[0])
             self._remember(new, head)
@@ -302,6 +308,8 @@ class History:
                     [(entry.kind, entry.topic, entry.seq, entry.hash) for entry in writer.appended],
                     writer.head,
                 )
+                for row in writer.rows:
+                    self.keep(row)
 
     def verified(self, row: Row) -> Row:
         """Return the row, if it is the one that was verified as part of the chain. A row after the verified
@@ -319,6 +327,7 @@ class History:
         if self.public is not None and is_small and row[0] <= self.head.seq:
             with self._lock:
                 self.recent[row[0]] = row
+                self.recent.move_to_end(row[0])
                 while len(self.recent) > _RECENT:
                     self.recent.popitem(last=False)
 
@@ -330,11 +339,11 @@ class History:
                 self._hashes += digest
         self.head = head
 
-    def _require_continued(self, store: LedgerStore, db: Any) -> None:
-        """Refuse a store that does not hold the verified head any more: a ledger only grows."""
-        if not self.head.seq or self.public is None:
+    def _require_continued(self, store: LedgerStore, rows: list[Row]) -> None:
+        """Refuse a store whose `rows`, read from the verified head on, do not begin with it: a ledger only
+        grows."""
+        if self.public is None:
             return
-        rows = store.read_rows(db, self.head.seq, limit=1)
         if not rows or rows[0][0] != self.head.seq or rows[0][4] != self.head.hash:
             raise Tampered(
                 f"{store.path} went back behind entry {self.head.seq}, which was seen before: it was "
@@ -389,11 +398,17 @@ def _tampered_error(seq: int) -> Tampered:
 
 @dataclass(frozen=True, slots=True)
 class LedgerReader:
-    """Reads the ledger through one connection, so that all it returns is from one snapshot."""
+    """Reads the ledger through one connection, so that all it returns is from one snapshot.
+
+    Without a connection (`db` is None) it reads what the history remembers; for the rest it raises
+    `_NotRemembered`.
+    """
 
     store: LedgerStore
     db: Any
     history: History
+    # What was read in this snapshot, by number.
+    _rows: dict[int, Row] = field(default_factory=dict, repr=False)
 
     @property
     def head(self) -> Anchor:
@@ -401,13 +416,25 @@ class LedgerReader:
 
     def entry(self, seq: int) -> Entry:
         """Return the entry with a number."""
+        row = self._rows.get(seq)
+        if row is None:
+            row = self._rows[seq] = self._row(seq)
+        return entry_of(row)
+
+    def _row(self, seq: int) -> Row:
+        """Return the row of an entry, verified. A row that is the same as a remembered one was verified."""
+        remembered = self.history.recent.get(seq)
+        if self.db is None and remembered is not None:
+            self.history.keep(remembered)
+            return remembered
+        self._require_connection()
         # Databases refuse integers of more than 64 bits, which are not numbers of entries either.
         possible = 0 < seq < 2**63
         row = next(iter(self.store.read_rows(self.db, seq, limit=1)), None) if possible else None
         if row is None or row[0] != seq:
             raise LedgerError(f"the ledger has no entry {seq}.")
-        self.history.keep(self.history.verified(row))
-        return entry_of(row)
+        self.history.keep(row if row == remembered else self.history.verified(row))
+        return row
 
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
         """Return the newest entry of a kind, about a topic if one is given."""
@@ -416,6 +443,7 @@ class LedgerReader:
 
     def page(self, first: int) -> list[Row]:
         """Return at most `store.PAGE` rows from a number on."""
+        self._require_connection()
         return [self.history.verified(row) for row in self.store.read_rows(self.db, first)]
 
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
@@ -424,31 +452,13 @@ class LedgerReader:
         newest = list(self.history.newest.items())
         return [topic for (of, topic), seq in newest if of == kind and topic is not None and seq > after]
 
+    def _require_connection(self) -> None:
+        if self.db is None:
+            raise _NotRemembered
+
 
 class _NotRemembered(Exception):
     """Says that an entry must be read from the store."""
-
-
-class RememberedReader:
-    """Reads what a `History` remembers, without the store; `_NotRemembered` if that is not enough."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-
-    def entry(self, seq: int) -> Entry:
-        """Return the entry with a number."""
-        row = self.history.recent.get(seq)
-        if row is None:
-            raise _NotRemembered
-        return entry_of(self.history.verified(row))
-
-    def last(self, kind: str, topic: str | None = None) -> Entry | None:
-        """Return the newest entry of a kind, about a topic if one is given."""
-        seq = self.history.newest.get((kind, topic))
-        return None if seq is None else self.entry(seq)
-
-    def __getattr__(self, name: str) -> Any:
-        raise _NotRemembered
 
 
 class Writer:
@@ -459,6 +469,7 @@ class Writer:
     def __init__(self, transaction: Writing, key: Key, history: History) -> None:
         self.pid, self.head = transaction.pid, history.head
         self.appended: list[Entry] = []
+        self.rows: list[Row] = []
         # how many of them are charges
         self.charges = 0
         self._transaction, self._key = transaction, key
@@ -479,6 +490,7 @@ class Writer:
         row = (seq, time, kind, text, digest, self._key.sign(digest), sealed, topic)
         self._transaction.insert(row)
         self.head = Anchor(seq, digest)
+        self.rows.append(row)
         self.appended.append(entry_of(row))
         return self.appended[-1]
 

@@ -170,7 +170,7 @@ CREATE INDEX entry_topic ON entry (kind, topic, seq);
 
 def _schema(db: sqlite3.Connection) -> tuple[Any, ...]:
     """Return all tables, triggers and indices of a file, with the text of their statements."""
-    return tuple(sorted(db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"), key=repr))
+    return tuple(db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"))
 
 
 def _expected() -> tuple[Any, ...]:
@@ -362,7 +362,7 @@ class Store:
 
     def _connect(self, held: HeldLock, *, write: bool) -> sqlite3.Connection:
         """Return a new connection, which becomes `held.db`: `_held` closes it."""
-        name = quote(os.fspath(self.path.absolute()))
+        name = quote(os.path.join(os.getcwd(), self.path))
         # SQLite opens a file that cannot be written, as on read-only media, for reading.
         held.db = db = sqlite3.connect(
             f"file:{name}?mode=rw", timeout=WAIT, isolation_level=None, uri=True, check_same_thread=False

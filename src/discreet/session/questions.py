@@ -89,19 +89,10 @@ class Questions(SessionBase):
         `workload` and `confidence`. Free: no data is read. It says so where the question is answered already,
         and would be free.
         """
-        query: Any
         require_sql(text)
-        if isinstance(text, str):
-            query = self._query(text, terms)
-        else:
-            query = self._workload(text, workload_terms(terms))
-        cost = self.curator.preview(
-            query.event, analyst=self.analyst, requested_price=requested_price_of(query)
-        )
-        # One statement that became a workload is shown as one question.
-        is_one = isinstance(text, str) and not isinstance(query, Query)
-        query_preview = (query.preview_of_one if is_one else query.preview)(terms.confidence)
-        return QueryPreview(query_preview, cost, self.curator.given_before(query, self.analyst))
+        # The policy, the accounts and the earlier answer are read in one look at the ledger.
+        with self.ledger.refreshed():
+            return self._preview(text, terms)
 
     @_require.paying
     @takes(CutOffTerms)
@@ -146,6 +137,20 @@ class Questions(SessionBase):
         return explain_sql(
             self, text, audience or "engineer", options | ({} if delta is None else {"delta": delta})
         )
+
+    def _preview(self, text: str | Sequence[str], terms: Terms) -> QueryPreview:
+        query: Any
+        if isinstance(text, str):
+            query = self._query(text, terms)
+        else:
+            query = self._workload(text, workload_terms(terms))
+        cost = self.curator.preview(
+            query.event, analyst=self.analyst, requested_price=requested_price_of(query)
+        )
+        # One statement that became a workload is shown as one question.
+        is_one = isinstance(text, str) and not isinstance(query, Query)
+        query_preview = (query.preview_of_one if is_one else query.preview)(terms.confidence)
+        return QueryPreview(query_preview, cost, self.curator.given_before(query, self.analyst))
 
     def _priced_query(self, text: str, **options: Any) -> Query | WorkloadQuery:
         """Return the priced query of one statement, with the options of `sql`; used by `planning`."""

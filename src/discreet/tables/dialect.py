@@ -175,12 +175,33 @@ def _select(generator: Generator, node: exp.Expr) -> str:
     return " ".join(word for word in words if word) + rest
 
 
+def _with(generator: Generator, node: exp.Expr) -> str:
+    return f"WITH {', '.join(generator.sql(part) for part in node.args['expressions'])}"
+
+
+def _from(generator: Generator, node: exp.Expr) -> str:
+    return f" FROM {generator.sql(node.this)}"
+
+
+def _where(generator: Generator, node: exp.Expr) -> str:
+    return f" WHERE {generator.sql(node.this)}"
+
+
 def _table(generator: Generator, node: exp.Expr) -> str:
     return f"{generator.sql(node.this)}{_alias(generator, node)}"
 
 
 def _subquery(generator: Generator, node: exp.Expr) -> str:
     return f"({generator.sql(node.this)}){_alias(generator, node)}"
+
+
+def _column(generator: Generator, node: exp.Expr) -> str:
+    table = node.args.get("table")
+    return generator.sql(node.this) if table is None else f"{generator.sql(table)}.{generator.sql(node.this)}"
+
+
+def _aliased(generator: Generator, node: exp.Expr) -> str:
+    return f"{generator.sql(node.this)} AS {generator.sql(node.args['alias'])}"
 
 
 def _alias(generator: Generator, node: exp.Expr) -> str:
@@ -209,7 +230,7 @@ class _Closed:
             if allowed is None:
                 raise _unwritten_error(self.dialect_name, cls.__name__)
             for name, value in expression.args.items():
-                if name not in allowed and value:
+                if value and name not in allowed:
                     raise _unwritten_error(self.dialect_name, f"{cls.__name__} with {name}")
         text: str = super().sql(expression, key, comment)  # type: ignore[misc]
         return text
@@ -262,6 +283,11 @@ class Dialect:
             "TRANSFORMS": {
                 **base.TRANSFORMS,
                 Select: base.TRANSFORMS.get(exp.Select, base.select_sql) if own else _select,
+                exp.With: _with,
+                exp.From: _from,
+                exp.Where: _where,
+                exp.Column: _column,
+                exp.Alias: _aliased,
                 exp.Table: _table,
                 exp.Subquery: _subquery,
             },
@@ -271,7 +297,7 @@ class Dialect:
     def write(self, tree: exp.Expr) -> str:
         """Return the tree as this engine's SQL. The tree may be changed by it: callers must not use it
         again."""
-        generator = self._generator(dialect=self.name, unsupported_level=ErrorLevel.RAISE)
+        generator = self._generator(dialect=self.name, unsupported_level=ErrorLevel.RAISE, comments=False)
         try:
             written = generator.generate(tree, copy=False)
         except (SqlglotError, ValueError, LookupError):

@@ -23,6 +23,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,16 @@ def file_stamp(data: Any) -> tuple[Any, ...] | None:
     return tuple((s.st_dev, s.st_ino, s.st_mtime_ns, s.st_ctime_ns, s.st_size) for s in states) or None
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """Holds the statements that an engine has planned on one cursor of a connection: their names by text."""
+
+    engine: weakref.ref[DuckDB]
+    con: Any
+    cursor: Any
+    names: dict[str, str]
+
+
 class DuckDB:
     """Answers queries about a table, and the tables related to it, in an embedded DuckDB. Made by `connect`.
 
@@ -92,6 +103,8 @@ class DuckDB:
             _require.positive(seconds=seconds)
         self._public, self._seconds = public, seconds
         self._running: set[Any] = set()
+        # For each thread, the statements that it has planned last (`_Planned`).
+        self._local = threading.local()
         self._opened = _Opened(tables, _declared_columns(public), threads, memory)
         self._kinds = self._opened.kinds
         self._check()
@@ -131,12 +144,13 @@ class DuckDB:
 
         It fails with `TimeLimit` after the `seconds` that the engine was opened with.
         """
-        with self._cancellable() as cursor:
+        planned, statement = self._planned(sql)
+        with self._cancellable(planned) as cursor:
             late = threading.Event()
             timer = self._timer(cursor, late)
             try:
                 # `sql`, not `execute`: from DuckDB 2 on, `execute(...).to_arrow_table()` copies and warns.
-                return cursor.sql(sql).to_arrow_table()
+                return cursor.sql(statement).to_arrow_table()
             except Exception:
                 # The text of DuckDB's error could quote a value of a row, so that it is not shown.
                 error = too_late(self._seconds) if late.is_set() else withheld()
@@ -147,16 +161,31 @@ class DuckDB:
 
     def plan(self, texts: Sequence[str]) -> None:
         """Have DuckDB plan the queries `texts`, which reads no row, so that a query that it cannot plan is
-        refused before a charge. Only optimizers that look at no value are on (`JUDGED`)."""
+        refused before a charge. Only optimizers that look at no value are on (`JUDGED`).
+
+        If `answer` is called with one of these texts next, in the same thread, it runs the plan.
+        """
         with self._cancellable() as cursor:
-            for sql in texts:
+            names = {sql: f"planned{number}" for number, sql in enumerate(texts)}
+            for sql, name in names.items():
                 try:
                     # EXPLAIN would plan as well, and then draw the plan, which takes as long again.
-                    cursor.execute(f"PREPARE planned AS {sql}")
+                    cursor.execute(f"PREPARE {name} AS {sql}")
                 except Exception:
                     # After an internal error DuckDB would refuse every further statement.
                     self._opened.try_renew()
                     raise unplanned("DuckDB") from None
+            self._local.planned = _Planned(weakref.ref(self), self._con, cursor, names)
+
+    def _planned(self, sql: str) -> tuple[Any, str]:
+        """Return the cursor on which this thread has planned a query, and the statement that runs the plan,
+        which is used once; None and the query itself where it was not planned, or is planned no more."""
+        planned: _Planned | None = getattr(self._local, "planned", None)
+        # `tables.fit.Within` shares the attributes of another engine, whose rows are not its own.
+        if planned is None or planned.engine() is not self or planned.con is not self._con:
+            return None, sql
+        name = planned.names.pop(sql, None)
+        return (None, sql) if name is None else (planned.cursor, f"EXECUTE {name}")
 
     def stopwatch(self) -> Callable[[], None]:
         """Start a clock and return a function that raises `TimeLimit` once the public limit of time has
@@ -217,9 +246,9 @@ class DuckDB:
         return f"{self.dialect.write(node)} AS {quoted(column)}"
 
     @contextmanager
-    def _cancellable(self) -> Iterator[Any]:
-        """Yield a cursor that `interrupt` can stop."""
-        cursor = self._cursor()
+    def _cancellable(self, planned: Any = None) -> Iterator[Any]:
+        """Yield a cursor that `interrupt` can stop: the one on which a query was `planned`, or a new one."""
+        cursor = self._cursor() if planned is None else planned
         self._running.add(cursor)
         try:
             yield cursor
@@ -407,7 +436,7 @@ class _Opened:
 
     def _answers(self) -> bool:
         try:
-            return bool(self.con.cursor().execute("SELECT 1").fetchall() == [(1,)])
+            return bool(self.con.execute("SELECT 1").fetchall() == [(1,)])
         except Exception:
             return False
 
