@@ -86,22 +86,24 @@ def powers(pairs, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.pad(p, (0, size - len(p))), np.pad(q, (0, size - len(q)))
 
 
+SPREAD = LatticePairMasses(np.arange(2), np.array([0.6, 0.4]), np.array([0.1, 0.2]), 60)
+EQUAL = LatticePairMasses(np.arange(2), np.array([0.6, 0.4]), np.zeros(2), 60)
+# negative gains: e^loss Q has a mass of more than one, and what was dropped before it grows 131 times
+GROWING = LatticePairMasses(np.arange(1), np.ones(1), np.array([-0.05]), 100)
+# e^loss Q is one point, whose transform nowhere fades
+SHARP = LatticePairMasses(np.arange(2), np.array([0.5, 0.5]), np.array([0.5, -0.5]), 60)
+
+
 @pytest.mark.parametrize("precise", [False, True])
-@pytest.mark.parametrize("order", [1, -1])
-def test_what_is_dropped_is_within_the_error(monkeypatch, order, precise):
-    """However much is dropped. The gains of the second pair are negative: its e^loss Q has a mass of more
-    than one, and what was dropped before it grows."""
-    parts = [
-        LatticePairMasses(np.arange(2), np.array([0.6, 0.4]), np.array([0.1, 0.2]), 60),
-        LatticePairMasses(np.arange(3), np.array([0.5, 0.3, 0.2]), np.array([-0.02, -0.01, -0.03]), 40),
-    ][::order]
+@pytest.mark.parametrize("parts", [[EQUAL, GROWING], [GROWING, SPREAD], [SHARP], [SPREAD, SHARP, GROWING]])
+def test_what_is_dropped_is_within_the_error(monkeypatch, parts, precise):
+    """However much is dropped, of however many pairs."""
     p, q = powers(parts, 256)
-    assert q.sum() < p.sum()
     for negligible in (-80.0, -20.0, -8.0, -4.0):
         monkeypatch.setattr(convolution, "_NEGLIGIBLE", negligible)
         found = convolution.difference(parts, 0.0, 1.0, 256, 0, precise)
         assert np.max(np.abs(found.p.mass - p)) <= found.p.error + 1e-15
-        assert np.max(np.abs(found.gain - (p - q))) <= found.gain_error + 1e-15
+        assert np.max(np.abs(found.gain - (p - q))) <= found.gain_error + 1e-15 * (1 + q.max())
         one = convolution.compose([LatticeMasses(*part[:2], part.times) for part in parts], 0.0, 1.0, 256, 0)
         assert np.max(np.abs(one.mass - p)) <= one.error + 1e-15
 
