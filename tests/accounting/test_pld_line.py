@@ -182,9 +182,13 @@ def grid(count: int, seed: int) -> list[tuple[float, float, int, float]]:
 
 
 def width(case: tuple[float, float, int, float]) -> float:
-    """The largest relative width of an interval: more for millions of steps with rare huge losses."""
+    """The largest relative width of an interval: more for millions of steps with rare huge losses.
+
+    Both ends hold at any mesh (docs/proofs/pld.md, "Two discretisations"), and all that widens them is that a
+    mesh has at most `solve._LARGEST` points: what n steps add to epsilon grows with n h².
+    """
     rate, noise, steps, _ = case
-    return 2e-3 if rate < 1e-4 and noise < 1.5 and steps > 10**6 else 1e-4
+    return 2e-3 if rate < 5e-5 and noise < 0.9 and steps > 3 * 10**6 else 1e-4
 
 
 def check_grid(count: int, seed: int) -> None:
@@ -198,6 +202,7 @@ def check_grid(count: int, seed: int) -> None:
             assert low <= high <= low * (1 + width(case)), case
             wide.append(high / low - 1)
     assert len(wide) > count // 3
+    # the mesh is planned to add at most `mesh.INFLATION` = 6e-5 to the upper end, and issue 45 allows 5e-5
     assert sorted(wide)[len(wide) // 2] <= 5e-5
 
 

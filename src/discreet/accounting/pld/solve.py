@@ -61,8 +61,9 @@ class Solver:
 
     `mesh` is the lattice that all losses lie on already, or None if the mesh is to be planned. `finest` and
     `points` are the mesh and the size of the last pass, `alias` is -log of the share of delta that the cyclic
-    window may misplace, `seen` is the curve of delta of the last pass, for planning the next one, and
-    `interval` is what `_interval_of_one` gave for the delta `interval_at`.
+    window may misplace, `capping` says whether losses may be capped, `seen` is the curve of delta of the last
+    pass, for planning the next one, and `interval` is what `_interval_of_one` gave for the delta
+    `interval_at`.
     """
 
     def __init__(self, composition: Composition, delta: float) -> None:
@@ -83,7 +84,7 @@ class Solver:
         self.k.log_goal = self.log_delta
         self.offset = math.fsum(part.times * part.offset for part in self.parts)
         self.finest, self.points = math.inf, 0.0
-        self.alias = 15.0
+        self.alias, self.capping = 15.0, True
         self.seen: tuple[Array, Array] | None = None
         self.interval_at = math.inf
         self.interval: tuple[float, float] | None = None
@@ -129,8 +130,9 @@ class Solver:
         for _ in range(_PASSES):
             if best <= max(enough, 0.0):
                 break
-            # a first estimate of epsilon may be much too high until the losses are capped
-            rough = math.isfinite(best) and self._cap_losses(best) and rough
+            if math.isfinite(best):
+                # a first estimate of epsilon may be much too high until the losses are capped
+                rough = self._cap_losses(best, last) and rough
             theta = mesh.tilt_for_epsilon(self.k, best - self.offset) if math.isfinite(best) else theta * 1.5
             self._allow(delta, last)
             if rough:
@@ -177,21 +179,26 @@ class Solver:
         finer = max(min(0.7, max(0.1, wanted)), plan.points / largest)
         return finer if finer <= 0.8 else None
 
-    def _cap_losses(self, epsilon: float) -> bool:
+    def _cap_losses(self, epsilon: float, last: CertifiedEpsilon) -> bool:
         """Cap the losses of one step so far above epsilon that the other steps hardly ever make up for them:
-        where losses are huge and rare, they would need a tilt of their own. Return whether that changes
-        any."""
+        where losses are huge and rare, they would need a tilt of their own. Return whether that changes any.
+
+        There is no cap from then on that the `last` pass found nothing: where the other steps reveal almost
+        nothing the cap is so near to epsilon that most of delta is infinite loss.
+        """
         if self.mesh is not None:
             return False
+        if math.isinf(last.epsilon):
+            self.capping = False
         least = mesh.likely_least(self.k, self.alias) + self.offset
-        cap = epsilon - min(least, 0.0)
+        cap = epsilon - min(least, 0.0) if self.capping else math.inf
         largest = max(float(part._replace(cap=math.inf).nodes(self.tail).loss[-1]) for part in self.parts)
-        if cap >= largest:
+        if cap >= largest and self.capping:
             return False
         self.parts = [part._replace(cap=cap) for part in self.parts]
         self.k = convolution.cumulants(self.parts, self.tail).shifted([part.offset for part in self.parts])
         self.k.log_goal = self.log_delta
-        return True
+        return self.capping
 
     def _pass(self, plan: LatticePlan, delta: float) -> CertifiedEpsilon:
         """Return the upper bound on epsilon on the lattice of a plan; keep its curve for the next plan."""

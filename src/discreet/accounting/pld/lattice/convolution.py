@@ -617,8 +617,8 @@ def _read_upper(
     """
     h, first = plan.mesh, window.first
     mass = total.mass[first - total.start :] + total.error
-    # losses up to 600 above the first, so that e^distance stays within the range of floats
-    length = min(len(mass), math.ceil(600 / h))
+    # so that e^distance stays within the range of floats
+    length = min(len(mass), math.ceil(planning.READ / h))
     distance = h * np.arange(len(mass))
     weight = np.maximum(mass, 0.0) * np.exp(-plan.theta * distance) + _TINY
     # Mass beyond the window, and beyond `length`, is counted as infinite loss.
@@ -670,7 +670,7 @@ def _read_lower(
     h, theta, first = plan.mesh, plan.theta, window.first
     keep = slice(first - window.start, None)
     # as in `_read_upper`; {index >= K} without the larger losses is a test too
-    length = min(window.size - keep.start, math.ceil(600 / h))
+    length = min(window.size - keep.start, math.ceil(planning.READ / h))
     mass, gain = total.p.mass[keep][:length], total.gain[keep][:length]
     distance = h * np.arange(length)
     weight, near, far = np.exp(-theta * distance), np.exp(-distance), np.exp(distance)
@@ -678,9 +678,9 @@ def _read_lower(
     log_error = total.p.log_error + 8 * U * (
         window.size + abs(total.p.log_scale) + theta * h * abs(first) + theta * distance[-1] + 8
     )
-    from_below = np.minimum(
-        wrapped.below * weight, wrapped.absolute * math.exp(min(log_error - scale, 700.0))
-    )
+    absolute = wrapped.absolute * math.exp(min(log_error - scale, 700.0))
+    # without Chernoff's bound there is the other one alone: an infinite one times a weight of 0 is no number
+    from_below = np.minimum(wrapped.below * weight, absolute) if wrapped.below < math.inf else absolute
     beyond = wrapped.above * weight + from_below
     tail = np.cumsum((np.maximum(mass - total.p.error, 0.0) * weight)[::-1])[::-1]
     # the first of the two sums, over (1 - e^(h(K-j))) P(j)

@@ -34,6 +34,8 @@ _MAX_POINTS = 2**22
 COARSE, COARSE_BELOW = 0.01, 1e-7
 # If one step's losses span fewer lattice points than this, all of them are knots.
 _ALL = 2**14
+# How far above the beginning of a window losses are read: e^600 is within the range of floats.
+READ = 600.0
 # The largest exponent theta * h of the tilt between two neighboring lattice points: at e^40 both masses still
 # are normal floats.
 _STEEPEST = 40.0
@@ -366,10 +368,11 @@ def short_mantissa(mesh: float) -> float:
 
 def first_plan(k: Cumulants, theta: float, factor: float) -> LatticePlan:
     """Return the plan of a first pass: a mesh wider by `factor`, a weaker tilt, and a window that begins far
-    below the estimate, which may be much too high."""
+    below the estimate, which may be much too high. It begins so that the estimate is among the losses that
+    `convolution` reads, which are at most `READ` above its beginning."""
     sd = math.sqrt(max(k(theta)[2], 1e-300))
     weaker = plan(k, theta, factor=0.8)
-    first = max(min(-k.offset, weaker.first), weaker.epsilon - 30 * sd)
+    first = max(min(-k.offset, weaker.first), weaker.epsilon - min(30 * sd, 0.5 * READ))
     return with_mesh(weaker._replace(first=first, low=min(first, weaker.low)), factor)
 
 
