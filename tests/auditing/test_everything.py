@@ -87,7 +87,7 @@ def is_randomizer(cls: type) -> bool:
     (Designs of randomized response act on arrays, inside others.)
     """
     names = set(dir(cls)) | set(getattr(cls, "__dataclass_fields__", {}))
-    if not {"epsilon", "respond", "estimate"} <= names:
+    if inspect.isabstract(cls) or not {"epsilon", "respond", "estimate"} <= names:
         return False
     entropy = inspect.signature(cls.respond).parameters.get("entropy")
     return entropy is not None and entropy.kind is inspect.Parameter.KEYWORD_ONLY

@@ -19,9 +19,9 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_584
-MODULES = 327
-PUBLIC_NAMES = 579
+CODE_LINES = 67_516
+MODULES = 328
+PUBLIC_NAMES = 536
 
 SOURCE = Path(discreet.__file__).parent
 

@@ -26,7 +26,7 @@ from sqlglot import exp
 from .._public import Bounds
 from ..tables import semantics
 from ..tables.dialect import Dialect
-from ..tables.semantics import Select, aliased, name, select
+from ..tables.semantics import SelectNode, aliased, name, select
 from .amounts import (
     Argument,
     aggregate_of,
@@ -114,7 +114,7 @@ class Compiler:
         pairs = pairs.group_by(name("u"), name("j"), *self._private_keys())
         return self._finish(query.with_("pairs", as_=pairs, materialized=False), "pairs", totals)
 
-    def _with_chosen_totals(self, query: Select, amounts: list[Node]) -> Select:
+    def _with_chosen_totals(self, query: SelectNode, amounts: list[Node]) -> SelectNode:
         """Add WITH chosen AS the amounts of each unit in the groups that were chosen for it."""
         chosen = semantics.ChosenTotals(
             alias="chosen",
@@ -161,7 +161,7 @@ class Compiler:
             return self._finish(query, "picked", [aliased(exp.Count(this=exp.Star()), "m0")], "x0")
         return self._finish(query, "present", [aliased(exp.Count(this=exp.Star()), "m0")], "x0")
 
-    def _some_rows(self, query: Select) -> Select:
+    def _some_rows(self, query: SelectNode) -> SelectNode:
         """Add WITH picked AS at most `Bounding.rows` rows of each unit in each group, every such set of rows
         being equally likely.
 
@@ -229,7 +229,7 @@ class Compiler:
             return Argument(column_in_steps(raw, fact, step), 1, max(map(abs, bounds_in_steps(fact, step))))
         return Argument(semantics.NearestWhole(this=in_steps(sql(clean(x)), step)), 1, None)
 
-    def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> Select:
+    def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> SelectNode:
         """Add WITH keyed AS (unit u, group index j, arguments): every row of a group, before units' groups or
         rows are chosen; `choosing` adds the columns that the choice needs."""
         keys = self.plan.keys
@@ -239,7 +239,7 @@ class Compiler:
             return query.with_("keyed", as_=self._indexed(keys, names))
         return self._with_occurring_groups(query, keys, names)
 
-    def _rows(self, columns: list[tuple[str, Node]], choosing: bool = False) -> Select:
+    def _rows(self, columns: list[tuple[str, Node]], choosing: bool = False) -> SelectNode:
         """Return SELECT of the unit, the keys and the arguments of every row."""
         keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.plan.keys)]
         projections = [aliased(node, alias) for alias, node in columns]
@@ -275,7 +275,7 @@ class Compiler:
             return name(f"{x.name}r")
         return sql(x)
 
-    def _indexed(self, keys: tuple[GroupKey, ...], names: list[str]) -> Select:
+    def _indexed(self, keys: tuple[GroupKey, ...], names: list[str]) -> SelectNode:
         """Return SELECT of rows with the index of their group among all combinations of public keys, in the
         order of `exact.public_keys`."""
         keyed = select().from_("read")
@@ -290,7 +290,9 @@ class Compiler:
             )
         return keyed.select(*(name(n) for n in names), aliased(convert(index, "bigint"), "j"))
 
-    def _with_occurring_groups(self, query: Select, keys: tuple[GroupKey, ...], names: list[str]) -> Select:
+    def _with_occurring_groups(
+        self, query: SelectNode, keys: tuple[GroupKey, ...], names: list[str]
+    ) -> SelectNode:
         """Add WITH keyed AS the rows with the index of their group, where groups are not public: the groups
         that occur are numbered in the order of their keys, so that the order of two groups depends on no
         other."""
@@ -338,7 +340,7 @@ class Compiler:
         uniform, and independent of other units."""
         return semantics.KeyedHash(key=self.key, expressions=list(parts))
 
-    def _with_choice(self, query: Select, names: list[str]) -> Select:
+    def _with_choice(self, query: SelectNode, names: list[str]) -> SelectNode:
         """Add WITH chosen AS the rows that count, with the columns `names`: of each unit the rows in its
         groups with the smallest ranks. Sums use `_with_chosen_totals` instead."""
         if not self.chooses:
@@ -354,7 +356,7 @@ class Compiler:
         query.args["with_"].append("expressions", choice)
         return query
 
-    def _finish(self, query: Select, source: str, totals: list[Node], *beside: str) -> str:
+    def _finish(self, query: SelectNode, source: str, totals: list[Node], *beside: str) -> str:
         """Return the text of the query for the aggregates `totals` of `source`, by group and by the columns
         `beside`; where groups are not public, with their keys."""
         query = query.select(name("j"), *(name(b) for b in beside), *totals).from_(source)
@@ -372,7 +374,7 @@ class Compiler:
             query = outer
         return self.dialect.write(query)
 
-    def _source(self, choosing: bool = False) -> Select:
+    def _source(self, choosing: bool = False) -> SelectNode:
         """Return SELECT of the relation that the plan reads, with the columns that it uses."""
         arguments = [part for a in self.plan.aggregates for part in (a.argument, a.second)]
         used = columns_of(*(k.expression for k in self.plan.keys), *arguments)
@@ -382,7 +384,7 @@ class Compiler:
         return source_sql(self.plan.source, used, self.kinds)
 
 
-def _position(keyed: Select, k: GroupKey, i: int) -> tuple[Select, Node]:
+def _position(keyed: SelectNode, k: GroupKey, i: int) -> tuple[SelectNode, Node]:
     """Return the query without rows whose key number `i` is not one of its public values, and the index of
     the key's value among them."""
     values, column = k.values or (), name(f"k{i}")

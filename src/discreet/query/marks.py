@@ -12,7 +12,7 @@ from sqlglot import exp
 from .._public import Bounds, Fact
 from ..tables import semantics
 from ..tables.dialect import Dialect
-from ..tables.semantics import Select, aliased, name, select
+from ..tables.semantics import SelectNode, aliased, name, select
 from .domain import Kind
 from .errors import Node
 from .nodes import Call, Column, Expr, literal, sql
@@ -115,7 +115,7 @@ def _holds(compilation: CompiledCounts, condition: Expr, wanted: int) -> Node:
     return exp.EQ(this=name(f"c{index}"), expression=integer_literal(wanted))
 
 
-def _group_by(query: Select, codes: list[Node]) -> Select:
+def _group_by(query: SelectNode, codes: list[Node]) -> SelectNode:
     return query.group_by(*(c.copy() for c in codes)) if codes else query
 
 

@@ -22,7 +22,7 @@ from .._public import Boolean, Bounds, Categories, Dates, Fact
 from ..tables import semantics
 from ..tables.columns import coarse, codes_as_days, codes_as_texts
 from ..tables.dialect import Dialect
-from ..tables.semantics import Select, aliased, name, select
+from ..tables.semantics import SelectNode, aliased, name, select
 from ..tables.source import ROW
 from .domain import Kind
 from .errors import Node
@@ -137,7 +137,7 @@ def _joins(node: From) -> int:
     return 0 if isinstance(node, Scan) else _joins(node.child)
 
 
-def source_sql(node: From, used: set[str], kinds: Kinds) -> Select:
+def source_sql(node: From, used: set[str], kinds: Kinds) -> SelectNode:
     """Return the SELECT of what a query reads, with the names of columns that the module's docstring lists;
     only columns of tables in `used` are read."""
     if isinstance(node, Scan):
@@ -175,7 +175,7 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> Select:
     return query.from_(child).group_by(unit.copy(), *(k.copy() for k in keys))
 
 
-def _marked_sql(node: Marked, rows: Select, right: Select) -> Select:
+def _marked_sql(node: Marked, rows: SelectNode, right: SelectNode) -> SelectNode:
     """Add the columns of a mark (`sources.Marked`) to `rows`, by a left join with the DISTINCT inner values,
     which adds no rows.
 
@@ -227,7 +227,7 @@ def _per_unit(function: str, argument: Expr | None) -> Node:
     return semantics.Divide(this=total, expression=per_one.copy())
 
 
-def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> Select:
+def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> SelectNode:
     """Return the SELECT of the used columns of one table, cleaned, under our names. Rows whose unit is NULL
     are left out, as they belong to nobody."""
     columns: list[Node] = []
@@ -281,7 +281,7 @@ def _row_id(scan: Scan) -> str:
     return f"{scan.prefix}i"
 
 
-def _with_identity(query: Select, scan: Scan) -> Select:
+def _with_identity(query: SelectNode, scan: Scan) -> SelectNode:
     """Add the identity of a row: a hash of its content, the values that the query reads of it, and of its
     number among the rows with the same content.
 

@@ -22,7 +22,7 @@ from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 from . import semantics
 from .columns import coarse, codes_as_days
 from .engines.duckdb import engine_of
-from .semantics import Select, aliased, name, select
+from .semantics import SelectNode, aliased, name, select
 from .source import Engine, Source
 
 
@@ -82,7 +82,7 @@ def plan_cells(source: Source, codings: Sequence[Coding], *, rows: int | None = 
 
 def _cells_query(
     engine: Engine, public: Public, codings: Sequence[Coding], names: list[str], rows: int | None, key: int
-) -> Select:
+) -> SelectNode:
     """Write the query of `count_cells`."""
     rows_of_table = _select_codes(engine, public.table, codings, names, public.unit.column)
     prefix = _prefix(public.table)
@@ -102,13 +102,13 @@ def _prefix(table: str) -> str:
     return prefix
 
 
-def _group_codes(query: Select, names: list[str], origin: str) -> Select:
+def _group_codes(query: SelectNode, names: list[str], origin: str) -> SelectNode:
     """Count the rows of a relation by columns of codes."""
     query = query.select(*map(name, names), aliased(exp.Count(this=exp.Star()), "n"))
     return query.from_(origin).group_by(*map(name, names))
 
 
-def _run_query(engine: Engine, query: Select, names: list[str]) -> CodedCells:
+def _run_query(engine: Engine, query: SelectNode, names: list[str]) -> CodedCells:
     """Return the groups that occur, with their counts, in the order of codes."""
     answer = engine.answer(engine.dialect.write(query))
     columns = [answer.column(name).to_numpy().astype(np.int64) for name in [*names, "n"]]
@@ -119,7 +119,7 @@ def _run_query(engine: Engine, query: Select, names: list[str]) -> CodedCells:
 
 def _select_codes(
     engine: Engine, table: str, codings: Sequence[Coding], names: list[str], unit: str | None
-) -> Select:
+) -> SelectNode:
     """Write SELECT of the codes of every row and its unit; rows without a unit are left out."""
     kinds = engine.id_kinds[table]
     columns = [
@@ -134,7 +134,7 @@ def _select_codes(
     return rows
 
 
-def _with_chosen_rows(query: Select, names: list[str], rows: int, key: int, prefix: str) -> Select:
+def _with_chosen_rows(query: SelectNode, names: list[str], rows: int, key: int, prefix: str) -> SelectNode:
     """Add the relation "chosen" to WITH: at most `rows` rows of every unit, by keyed hash.
 
     It has the unit "u" and the codes. On the way, "o" is a number among rows with the same unit and codes,

@@ -28,7 +28,7 @@ from sqlglot.generator import Generator
 from .._errors import Unsupported
 from .._text import is_text
 from .columns import ID_KINDS
-from .semantics import NODES, Select, SmallestRanks, aliased, name, select
+from .semantics import NODES, SelectNode, SmallestRanks, aliased, name, select
 
 
 class Unwritten(Unsupported):
@@ -93,7 +93,7 @@ PLAIN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Order: frozenset({"expressions"}),
     exp.Ordered: _ONE,
 }
-PLAIN = {**PLAIN, Select: PLAIN[exp.Select]}
+PLAIN = {**PLAIN, SelectNode: PLAIN[exp.Select]}
 Writer = Callable[[Generator, Any], str]
 _WORD = re.compile(r"[A-Za-z0-9_.+-]+")
 
@@ -282,7 +282,7 @@ class Dialect:
             "dialect_name": self.name,
             "TRANSFORMS": {
                 **base.TRANSFORMS,
-                Select: base.TRANSFORMS.get(exp.Select, base.select_sql) if own else _select,
+                SelectNode: base.TRANSFORMS.get(exp.Select, base.select_sql) if own else _select,
                 exp.With: _with,
                 exp.From: _from,
                 exp.Where: _where,

@@ -71,40 +71,40 @@ def aliased(node: Any, alias: str) -> exp.Alias:
     return exp.Alias(this=node, alias=exp.Identifier(this=alias, quoted=True))
 
 
-class Select(exp.Select):
+class SelectNode(exp.Select):
     """A SELECT whose methods change it in place, and take names of relations as they are.
 
     Those of the SQL library copy the tree at every step, and parse every name: that took three quarters of
     the time in which a query is built.
     """
 
-    def select(self, *columns: Any) -> Select:  # type: ignore[override]
+    def select(self, *columns: Any) -> SelectNode:  # type: ignore[override]
         super().select(*columns, copy=False)
         return self
 
-    def from_(self, relation: Any) -> Select:  # type: ignore[override]
+    def from_(self, relation: Any) -> SelectNode:  # type: ignore[override]
         super().from_(_relation(relation), copy=False)
         return self
 
-    def join(self, relation: Any, on: Any = None, *, side: str = "", kind: str = "") -> Select:  # type: ignore[override]
+    def join(self, relation: Any, on: Any = None, *, side: str = "", kind: str = "") -> SelectNode:  # type: ignore[override]
         sides = {"side": side} if side else {}
         kinds = {"kind": kind} if kind else {}
         self.append("joins", exp.Join(this=_relation(relation), on=on, **sides, **kinds))
         return self
 
-    def where(self, condition: Any) -> Select:  # type: ignore[override]
+    def where(self, condition: Any) -> SelectNode:  # type: ignore[override]
         return super().where(condition, copy=False)
 
-    def group_by(self, *columns: Any) -> Select:  # type: ignore[override]
+    def group_by(self, *columns: Any) -> SelectNode:  # type: ignore[override]
         if columns:
             super().group_by(*columns, copy=False)
         return self
 
-    def distinct(self) -> Select:  # type: ignore[override]
+    def distinct(self) -> SelectNode:  # type: ignore[override]
         super().distinct(copy=False)
         return self
 
-    def with_(self, alias: str, as_: exp.Select, materialized: bool | None = None) -> Select:  # type: ignore[override]
+    def with_(self, alias: str, as_: exp.Select, materialized: bool | None = None) -> SelectNode:  # type: ignore[override]
         named = exp.TableAlias(this=exp.Identifier(this=alias, quoted=False))
         return super().with_(named, as_=as_, materialized=materialized, copy=False)
 
@@ -112,9 +112,13 @@ class Select(exp.Select):
         return super().subquery(alias, copy=False)
 
 
-def select(*columns: Any) -> Select:
+# By this name the library finds its writers and its own checks.
+SelectNode.key = "select"
+
+
+def select(*columns: Any) -> SelectNode:
     """Return a SELECT of some columns; "*" is all."""
-    return Select(expressions=[exp.Star() if column == "*" else column for column in columns])
+    return SelectNode(expressions=[exp.Star() if column == "*" else column for column in columns])
 
 
 def _relation(relation: Any) -> Any:

@@ -26,7 +26,7 @@ from ... import __version__
 from ..._errors import BudgetExceeded, DiscreetError, InvalidInput, MissingExtra, ReleaseFailed
 from ..._require import door
 from ..._text import visible
-from .parser import Command, Group, Invocation, Shell, flag
+from .parser import Command, CommandGroup, Invocation, Shell, flag
 
 
 class Lazy(NamedTuple):
@@ -188,7 +188,7 @@ class LazyCommand(Command):
         return load(str(self.name)).make_context(info_name, args, parent, **extra)
 
 
-class Commands(Group):
+class Commands(CommandGroup):
     """Lists all commands without importing them."""
 
     def __init__(self, **options: Any) -> None:

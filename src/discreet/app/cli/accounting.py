@@ -61,7 +61,7 @@ class EventWords:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class CalibrationTarget:
     """What `discreet calibrate` is to reach."""
 
     epsilon: Annotated[float | None, Named("Target: epsilon at `delta`.", "--epsilon")] = None
@@ -135,7 +135,7 @@ def calibrate(
     kind: KIND = None,
     *,
     find: str = typer.Option("noise", "--find", help="What to solve for: noise, times or rate."),
-    goal: Target,
+    goal: CalibrationTarget,
     words: EventWords,
     accountant: str = ACCOUNTANT,
     as_json: bool = JSON,

@@ -17,10 +17,10 @@ from ...tables.files import formatted
 from ...tables.fit import fit_of, not_utf8
 from ...tables.schema import data_of as related_data
 from ..requests import beside, data_of, fit_json, refuse_password
-from .options import DATA, JSON, Files
+from .options import DATA, JSON, TableFiles
 
 
-def check(data: str = DATA, *, files: Files, as_json: bool = JSON) -> None:
+def check(data: str = DATA, *, files: TableFiles, as_json: bool = JSON) -> None:
     refuse_password(data)
     schema, ledger = files.schema, files.ledger
     schema_path, ledger_path = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")

@@ -22,10 +22,10 @@ from ..._text import visible
 from . import forms
 from .forms import exact
 from .options import FORCE, JSON
-from .parser import Group, Shell
+from .parser import CommandGroup, Shell
 
 
-class SurveyGroup(Group):
+class SurveyGroup(CommandGroup):
     """Runs `survey FILE` for `discreet collect FILE` where the file ends in .toml."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

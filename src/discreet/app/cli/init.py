@@ -28,7 +28,7 @@ from ...tables.schema import was_looked
 from .. import requests
 from ..requests import beside
 from . import forms
-from .options import DATA, ENGINE, JSON, LARGE_DELTA, LARGE_EPSILON, Files
+from .options import DATA, ENGINE, JSON, LARGE_DELTA, LARGE_EPSILON, TableFiles
 from .parser import Named
 from .query import print_note
 
@@ -83,7 +83,7 @@ class Draft:
 def init(
     data: str = DATA,
     *,
-    files: Files,
+    files: TableFiles,
     new: NewBudget,
     draft: Draft,
     large_delta: bool = LARGE_DELTA,

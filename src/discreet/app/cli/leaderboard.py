@@ -19,7 +19,7 @@ from ..._public import Boolean, Public
 from ..._text import visible
 from ...curator.policy import check_epsilon
 from .forms import number
-from .options import DATA, JSON, LARGE_EPSILON, Files
+from .options import DATA, JSON, LARGE_EPSILON, TableFiles
 from .parser import Shell
 from .query import print_note
 
@@ -50,7 +50,7 @@ def init(
     ),
     large_epsilon: bool = LARGE_EPSILON,
     *,
-    files: Files,
+    files: TableFiles,
     as_json: bool = JSON,
 ) -> None:
     """Start a board on a table whose ledger is open (discreet init), and pay its whole price."""
@@ -87,7 +87,7 @@ def submit(
     name: str = typer.Option(..., "--name", help="Who submits."),
     board: int = NUMBER,
     *,
-    files: Files,
+    files: TableFiles,
     as_json: bool = JSON,
 ) -> None:
     """Submit predictions, and see the best score so far. Exit code 1 once the board has halted."""
@@ -117,7 +117,7 @@ def show(
     data: str = DATA,
     board: int = NUMBER,
     *,
-    files: Files,
+    files: TableFiles,
     as_json: bool = JSON,
 ) -> None:
     """Show all submissions so far, and the answer to each. Free: the answers are in the ledger."""

@@ -36,7 +36,7 @@ JSON = typer.Option(False, "--json", help="Machine-readable output.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files:
+class TableFiles:
     """The files beside a table, with which its session is opened."""
 
     schema: Annotated[Path | None, "The schema file. By default DATA with .schema.toml added."] = None
@@ -51,7 +51,7 @@ class Files:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opening(Files):
+class Opening(TableFiles):
     """The files beside a table, and who asks about which of its rows."""
 
     # the steward (`curator.STEWARD`)

@@ -99,7 +99,7 @@ class Command(_Words, TyperCommand):
     """A command of the shell."""
 
 
-class Group(_Words, TyperGroup):
+class CommandGroup(_Words, TyperGroup):
     """A group of commands."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -147,7 +147,7 @@ class Shell(typer.Typer):
     """A group of commands whose parameters may be lists of options."""
 
     def __init__(self, **options: Any) -> None:
-        settings = {"cls": Group, "add_completion": False, "pretty_exceptions_enable": False}
+        settings = {"cls": CommandGroup, "add_completion": False, "pretty_exceptions_enable": False}
         super().__init__(**{**settings, "rich_markup_mode": "rich", **options})
 
     def command(self, name: str | None = None, **options: Any) -> Callable[..., Any]:

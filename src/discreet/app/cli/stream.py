@@ -13,7 +13,7 @@ from ... import _require
 from ..._errors import InvalidInput
 from ...curator.policy import check_epsilon
 from ...session.terms import OnlineTerms, StreamTerms
-from .options import CONFIDENCE, DATA, JSON, LARGE_EPSILON, SQL, Files, Opening
+from .options import CONFIDENCE, DATA, JSON, LARGE_EPSILON, SQL, Opening, TableFiles
 from .parser import Only, Shell
 from .query import print_note, sql_text
 
@@ -65,7 +65,7 @@ def start(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class DecisionSet:
     """What an online learner decides, as the shell writes it."""
 
     loss: Annotated[str, "squared, logistic, distance or linear."]
@@ -78,7 +78,7 @@ class Decision:
 def learn(
     data: str = DATA,
     *,
-    decision: Decision,
+    decision: DecisionSet,
     terms: Annotated[OnlineTerms, Only(LEARNING, required="epsilon")],
     preview: bool = typer.Option(
         False, "--preview", help="Print the regret bound without starting; nothing is charged."
@@ -127,7 +127,7 @@ def _loss(name: str, features: str, target: str | None) -> Any:
     return LOSSES[name](target=target, features=columns)
 
 
-def _decision_set(learner: str, decision: Decision) -> Any:
+def _decision_set(learner: str, decision: DecisionSet) -> Any:
     """Return the L2 ball that contains the decisions; None for experts, whose decisions are probabilities."""
     from ...streaming import Ball
 
@@ -152,7 +152,7 @@ def feed(
         1, "--ticks", min=1, help="With a clock: close so many ticks, one after the other."
     ),
     *,
-    files: Files,
+    files: TableFiles,
     as_json: bool = JSON,
 ) -> None:
     """Close the next tick, and publish the count so far, or a learner's decision. Free: the stream was paid
@@ -185,7 +185,7 @@ def show(
     number: int = NUMBER,
     confidence: float = CONFIDENCE,
     *,
-    files: Files,
+    files: TableFiles,
     as_json: bool = JSON,
 ) -> None:
     """Show what a stream has published so far, with its error (for a learner, that of its noisy sum of

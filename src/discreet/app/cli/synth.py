@@ -21,7 +21,7 @@ from .query import explaining_interruption
 
 
 @dataclass(frozen=True, kw_only=True)
-class Domain:
+class TableDomainOptions:
     """What of the table is copied, as the shell writes it."""
 
     column: Annotated[list[str], "Only this column. Can be repeated."] = field(default_factory=list)
@@ -46,7 +46,7 @@ def synth(
     ),
     *,
     terms: Annotated[CopyTerms, Only("epsilon delta rows method rows_per_unit seed checkpoint resume")],
-    domain: Domain,
+    domain: TableDomainOptions,
     force: bool = FORCE,
     opening: Annotated[Opening, Only("schema ledger analyst")],
     large_epsilon: bool = LARGE_EPSILON,
