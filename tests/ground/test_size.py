@@ -19,7 +19,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 67_516
+CODE_LINES = 67_518
 MODULES = 328
 PUBLIC_NAMES = 536
 
