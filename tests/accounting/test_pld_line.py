@@ -202,7 +202,7 @@ def check_grid(count: int, seed: int) -> None:
             assert low <= high <= low * (1 + width(case)), case
             wide.append(high / low - 1)
     assert len(wide) > count // 3
-    # the mesh is planned to add at most `mesh.INFLATION` = 6e-5 to the upper end, and issue 45 allows 5e-5
+    # the mesh is planned to add at most `mesh.INFLATION` = 5e-5 to the upper end
     assert sorted(wide)[len(wide) // 2] <= 5e-5
 
 

@@ -32,7 +32,7 @@ _PASSES = 7
 # The factor of the planned mesh where delta is computed, which is more sensitive to the mesh than epsilon.
 _FINER = 0.3
 # The relative error of epsilon, estimated from two meshes, above which a finer mesh is tried.
-_ACCEPTED = 6e-5
+_ACCEPTED = 5e-5
 # The largest number of lattice points of a finer mesh; half of it in the widest floating-point type, which is
 # slower.
 _LARGEST = 2**21

@@ -26,7 +26,7 @@ from scipy.special import erfcx
 from ..pairs.basic_pairs import Array, Index, Nodes, log_sums
 
 # The relative error of epsilon that the mesh may cause.
-INFLATION = 6e-5
+INFLATION = 5e-5
 # The largest number of lattice points, which bounds time and memory; the mesh is widened to keep it.
 _MAX_POINTS = 2**22
 # The tail mass at which cells begin to widen, for upper and for lower bounds; see `graded_indices`. Merging
