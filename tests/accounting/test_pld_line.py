@@ -181,29 +181,38 @@ def grid(count: int, seed: int) -> list[tuple[float, float, int, float]]:
     return found
 
 
-def width(case: tuple[float, float, int, float]) -> float:
-    """The largest relative width of an interval: more for millions of steps with rare huge losses.
+def check(case: tuple[float, float, int, float], slack: float = 1e-4) -> float:
+    """An interval narrower than 1e-4 has both ends within that of the truth: both bars at once. Return how wide
+    it is.
 
     Both ends hold at any mesh (docs/proofs/pld.md, "Two discretisations"), and all that widens them is that a
-    mesh has at most `solve._LARGEST` points: what n steps add to epsilon grows with n h².
+    mesh has at most `solve._LARGEST` points: what n steps add to epsilon grows with n h². So for more than a
+    million steps at tiny rates the ends are compared with the line instead.
     """
-    rate, noise, steps, _ = case
-    return 2e-3 if rate < 5e-5 and noise < 0.9 and steps > 3 * 10**6 else 1e-4
+    rate, noise, steps, delta = case
+    low, high = interval(*case)
+    if not 1e-3 <= high <= 500:
+        return math.nan
+    assert low <= high, case
+    if rate < 1e-4 and steps > 10**6 and high > low * (1 + slack):
+        event = acc.Gaussian(noise_multiplier=noise).sampled(rate).repeated(steps)
+        found = [oracles.interval(one, delta) for one in oracles.directions(event, delta)]
+        line = max(one.low for one in found), max(one.high for one in found)
+        assert low <= line[1], case
+        assert line[0] <= high <= line[1] * (1 + 1e-2), case
+    else:
+        assert high <= low * (1 + slack), case
+    return high / low - 1
 
 
 def check_grid(count: int, seed: int) -> None:
-    """An interval narrower than 1e-4 has both ends within that of the truth: both bars at once."""
-    wide = []
+    wide: list[float] = []
     for case in grid(count, seed):
-        found: list[tuple[float, float]] = []
-        assert calls(lambda case=case, found=found: found.append(interval(*case))) < 200_000, case
-        low, high = found[0]
-        if 1e-3 <= high <= 500:
-            assert low <= high <= low * (1 + width(case)), case
-            wide.append(high / low - 1)
+        assert calls(lambda case=case: wide.append(check(case))) < 200_000, case
+    wide = sorted(one for one in wide if one == one)
     assert len(wide) > count // 3
     # the mesh is planned to add at most `mesh.INFLATION` = 5e-5 to the upper end
-    assert sorted(wide)[len(wide) // 2] <= 5e-5
+    assert wide[len(wide) // 2] <= 5e-5
 
 
 def test_the_whole_range_is_tight():
@@ -223,5 +232,4 @@ def test_the_corner_of_rare_huge_losses_is_tight_on_many():
     for _ in range(500):
         rate, noise = 10 ** draw.uniform(-6, -2), math.exp(draw.uniform(math.log(0.3), math.log(2)))
         case = rate, noise, int(10 ** draw.uniform(0, 7)), 10 ** draw.uniform(-15, -2)
-        low, high = interval(*case)
-        assert not 1e-3 <= high <= 500 or low <= high <= low * (1 + 1.1 * width(case)), case
+        check(case, 1.1e-4)

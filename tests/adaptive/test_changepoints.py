@@ -366,7 +366,7 @@ def test_the_price_and_the_papers_scales():
             lambda: LikelihoodScores(column="x", time="x", times=5, change=RISE),
         ),
         (
-            "change must be a GaussianChange .* got 'str'",
+            "change must be a GaussianChange .* got 'up'",
             lambda: LikelihoodScores(column="x", time="t", times=5, change="up"),
         ),
         (

@@ -164,7 +164,8 @@ def total(source: random.Random) -> str:
 @cache
 def estimators() -> list[type]:
     """Every estimator that `fit` takes, but those that hold another."""
-    found = [c for c in public_classes() if hasattr(c, "adopt") and hasattr(c, "mechanism")]
+    named = [c for c in public_classes() if hasattr(c, "adopt") and hasattr(c, "mechanism")]
+    found = [c for c in named if not inspect.isabstract(c)]
     parameters = {c: inspect.signature(c).parameters.keys() for c in found}
     return [c for c in found if "epsilon" in parameters[c] and "estimator" not in parameters[c]]
 
@@ -335,7 +336,7 @@ VERBS: dict[str, dict[str, Any]] = {
                 "delta": DELTA, "options": lambda source: {"epsilon": source.choice(EPSILON)}},
     "fit": {
         "estimator": estimator, "target": TARGETS, "features": FEATURES, "checkpoint": checkpoint, "every": (1, 100),
-        "text": (None, "a note"), "progress": (None, lambda *facts: None), "number": (None, None, 2),
+        "text": (None, "a note"), "progress": (None, lambda *facts: None),
     },
     "train": {"trainer": trainer, "checkpoint": checkpoint, "every": (1, 2), "text": (None, "a note"),
               "progress": (None, lambda *facts: None)},

@@ -63,11 +63,8 @@ def test_a_model_file_and_an_event(tmp_path: Path) -> None:
     path.write_text(json.dumps(event.to_json()))
     shown = json.loads(run(str(path), "--delta", "1e-5", "--json"))
     assert shown["epsilon"] == pytest.approx(acc.epsilon(event, delta=1e-5))
-    header = json.dumps(
-        {"__metadata__": {"discreet": json.dumps({"kind": "M", "event": event.to_json()})}}
-    ).encode()
     model = tmp_path / "m.model"
-    model.write_bytes(len(header).to_bytes(8, "little") + header)
+    model.write_text(json.dumps({"format": 1, "holds": "network", "kind": "M", "event": event.to_json()}))
     assert "m.model" in run(str(model), "--delta", "1e-5")
 
 
