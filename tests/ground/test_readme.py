@@ -112,7 +112,7 @@ def test_its_commands_answer_a_messy_file_from_an_empty_folder(own_file, tmp_pat
     # Noise may leave no row to one ward's average, which is "-" then; hardly to those of all three.
     assert re.search(r"^[ABÜ] .*±.*±", done.stdout, re.M)
     assert "Privacy label" in (tmp_path / "label.html").read_text()
-    again = ran("\n".join(walk(own_file=own_file).splitlines()[-4:-1]), tmp_path)
+    again = ran("\n".join(walk(own_file=own_file).splitlines()[-5:-1]), tmp_path)
     assert "left: 2" in again.stderr, "asked again, it is free"
     months = ran(
         "discreet query visits.csv 'SELECT month(Admitted) AS m, COUNT(*) AS n FROM visits GROUP BY m' --epsilon 1",
