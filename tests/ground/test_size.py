@@ -19,8 +19,8 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 67_518
-MODULES = 328
+CODE_LINES = 68_254
+MODULES = 331
 PUBLIC_NAMES = 536
 
 SOURCE = Path(discreet.__file__).parent
