@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from discreet.explaining.picture import Picture, Series
+from discreet._drawing import Picture, Series
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "benchmarks"
