@@ -425,5 +425,22 @@ def test_a_plan_is_run_once_and_on_the_engine_that_has_made_it():
     whole.plan([sql])
     whole.answer(sql)
     assert len(statements) == 1
+    whole.plan([sql])
+    whole.answer(sql)
+    assert len(statements) == 1, "the thread's cursor is used again"
     whole.answer(sql)
     assert len(statements) == 2
+
+
+def test_a_compiled_sqlglot_is_named_before_anything_is_opened():
+    """Its classes cannot be extended: without this check each question would end in a TypeError."""
+    run = """
+import sqlglot.expressions.core as core
+core.__file__ = "core.cpython-311-x86_64-linux-gnu.so"
+import discreet
+discreet.open({"age": [1]}, unit=discreet.rows(), schema={}, budget=discreet.Budget(epsilon=1))
+"""
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Unsupported: the nodes of discreet extend those of sqlglot" in done.stderr
+    assert done.stderr.rstrip().endswith("pip uninstall sqlglotc")

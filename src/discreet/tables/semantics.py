@@ -15,6 +15,7 @@ data; no private value ever comes here.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from datetime import date
@@ -24,7 +25,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from sqlglot import exp
 
-from .._errors import InvalidInput
+from .._errors import InvalidInput, Unsupported
 from .columns import codes_as_numbers
 
 # The integer types that can be cast to, with the smallest and the largest value of each.
@@ -55,6 +56,13 @@ DATE = rf"{BLANK}([0-9]{{4}})([-/])([0-9]{{1,2}})\2([0-9]{{1,2}})({BLANK}$|[ T][
 TRUE_WORDS, FALSE_WORDS = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 # The types of `Convert`.
 TYPES = ("double", "integer", "bigint", "wide", "boolean", "date", "text")
+
+
+if not str(sys.modules[exp.Expression.__module__].__file__).endswith(".py"):
+    raise Unsupported(
+        "the nodes of discreet extend those of sqlglot, which its compiled version does not allow.",
+        remedy="Remove that version, and leave sqlglot itself: pip uninstall sqlglotc",
+    )
 
 
 class Semantic(exp.Expression):
