@@ -373,7 +373,7 @@ class Store:
             # that a charge is on disk before anything is released; with FULL, a power cut can bring the
             # journal back, and with it undo a charge whose answer was given (tests/curator/test_crashes.py).
             db.execute(f"PRAGMA synchronous={'EXTRA' if self.durable else 'OFF'}")
-            db.execute("PRAGMA journal_mode=DELETE")
+            db.execute(f"PRAGMA journal_mode={'DELETE' if self.durable else 'MEMORY'}")
             # For macOS, as in `_system.sync`; other systems ignore it.
             db.execute("PRAGMA fullfsync=ON")
         return db

@@ -149,8 +149,8 @@ class DuckDB:
             late = threading.Event()
             timer = self._timer(cursor, late)
             try:
-                # `sql`, not `execute`: from DuckDB 2 on, `execute(...).to_arrow_table()` copies and warns.
-                return cursor.sql(statement).to_arrow_table()
+                # As batches: from DuckDB 2 on, `execute(...).to_arrow_table()` copies and warns.
+                return cursor.execute(statement).to_arrow_reader().read_all()
             except Exception:
                 # The text of DuckDB's error could quote a value of a row, so that it is not shown.
                 error = too_late(self._seconds) if late.is_set() else withheld()
@@ -165,7 +165,8 @@ class DuckDB:
 
         If `answer` is called with one of these texts next, in the same thread, it runs the plan.
         """
-        with self._cancellable() as cursor:
+        last = self._last_planned()
+        with self._cancellable(last and last.cursor) as cursor:
             names = {sql: f"planned{number}" for number, sql in enumerate(texts)}
             for sql, name in names.items():
                 try:
@@ -180,12 +181,17 @@ class DuckDB:
     def _planned(self, sql: str) -> tuple[Any, str]:
         """Return the cursor on which this thread has planned a query, and the statement that runs the plan,
         which is used once; None and the query itself where it was not planned, or is planned no more."""
+        planned = self._last_planned()
+        name = planned and planned.names.pop(sql, None)
+        return (planned.cursor, f"EXECUTE {name}") if planned and name else (None, sql)
+
+    def _last_planned(self) -> _Planned | None:
+        """Return what this thread has planned last, if it was planned on this engine's present connection."""
         planned: _Planned | None = getattr(self._local, "planned", None)
         # `tables.fit.Within` shares the attributes of another engine, whose rows are not its own.
         if planned is None or planned.engine() is not self or planned.con is not self._con:
-            return None, sql
-        name = planned.names.pop(sql, None)
-        return (None, sql) if name is None else (planned.cursor, f"EXECUTE {name}")
+            return None
+        return planned
 
     def stopwatch(self) -> Callable[[], None]:
         """Start a clock and return a function that raises `TimeLimit` once the public limit of time has
