@@ -81,12 +81,12 @@ def test_a_world_is_answered_like_a_table_of_its_own(unit: str) -> None:
     for shape in PERSON if unit == "person" else ROW:
         query = shape.query()
         worlds.forget()
-        for worlds.world in chance.sample(range(worlds.size), 2):
-            alone = worlds.alone(worlds.world)
+        for world in chance.sample(range(worlds.size), 2):
+            worlds.world, alone = world, worlds.alone(world)
             data = alone.pop("people")
             engine = tables.connect(data, query.public, related=alone, threads=1)
             one, other = (query._measure(source, change.KEY) for source in (worlds, engine))
-            assert _listed(one) == _listed(other), (shape.name, worlds.world)
+            assert _listed(one) == _listed(other), (shape.name, world)
 
 
 def _listed(exact: object) -> object:

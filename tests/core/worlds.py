@@ -148,15 +148,31 @@ class Worlds:
         return table.slice(start, int(ends[self.world + 1]) - start)
 
     def _on_all(self, sql: str) -> tuple[pa.Table, Any]:
+        """The results of a statement in all worlds, in the order of worlds, and where each of them begins."""
         tables = ", ".join(
             f'"{name}" AS (SELECT * EXCLUDE ("world") FROM "all_{name}" WHERE "world" = "ww"."w")'
             for name in self.private
         )
         body = f"WITH {tables}, {sql[5:]}" if sql.startswith("WITH ") else f"WITH {tables} {sql}"
         lateral = f'SELECT "ww"."w" AS "world", "rr".* FROM all_worlds AS "ww", LATERAL ({body}) AS "rr"'
-        table = self._con.sql(lateral).to_arrow_table().sort_by("world").combine_chunks()
+        try:
+            table = self._con.sql(lateral).to_arrow_table()
+        except duckdb.Error:
+            # not every statement can be run so; one that cannot be run at all fails here as well
+            return self._one_by_one(sql)
+        table = table.sort_by("world").combine_chunks()
         ends = np.searchsorted(table.column("world").to_numpy(), np.arange(self.size + 1))
         return table.drop_columns(["world"]), ends
+
+    def _one_by_one(self, sql: str) -> tuple[pa.Table, Any]:
+        parts = []
+        for world in range(self.size):
+            for name in self.private:
+                self._con.register(name, self._arrow(name, [self._rows[name][world]], worlds=False))
+            parts.append(self._con.sql(sql).to_arrow_table())
+        for name in self.private:
+            self._con.unregister(name)
+        return pa.concat_tables(parts).combine_chunks(), np.cumsum([0, *(part.num_rows for part in parts)])
 
     def forget(self) -> None:
         """Drop all results: each question has texts of its own."""
