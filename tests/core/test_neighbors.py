@@ -49,7 +49,12 @@ def test_no_neighbor_changes_an_answer_by_more_than_its_price() -> None:
     """Ten contents, in two orders of rows: 1,000 tables for each question."""
     short = []
     for shape in ALL:
-        loss = largest_loss(shape, _worlds(shape.unit, 10))
+        worlds = _worlds(shape.unit, 10)
+        loss = largest_loss(shape, worlds)
+        # Equal rows choose the same groups, for some keys not those that count most.
+        keys = iter(range(change.KEY + 1, change.KEY + 9))
+        while shape.directed and loss < REACHED and (key := next(keys, None)) is not None:
+            loss = max(loss, largest_loss(shape, worlds, key))
         if shape.directed and loss < REACHED:
             short.append((shape.name, loss))
     directed = sum(shape.directed for shape in ALL)

@@ -18,7 +18,8 @@ import pytest
 from sqlglot import exp
 
 from discreet import Categories, Dates, Unsupported
-from discreet.query.domain import Kind, boolean, declared, number, text
+from discreet.query.domain import Kind, boolean, declared, number
+from discreet.query.domain import text as any_text
 from discreet.query.errors import Refusal
 from discreet.query.nodes import Call, Column, Expr, Literal, make, sql
 from discreet.query.operators import OPERATORS
@@ -147,8 +148,8 @@ COLUMNS: dict[str, tuple[pa.DataType, tuple[Any, ...], Any]] = {
         replace(number(-12, 12, integral=True, nullable=False), integer=True),
     ),
     "big": (pa.float64(), (-1e149, 1e149, 0.0, None), number(-1e149, 1e149)),
-    "s": (pa.string(), _TEXTS, text()),
-    "t": (pa.string(), _TEXTS[::-1], text()),
+    "s": (pa.string(), _TEXTS, any_text()),
+    "t": (pa.string(), _TEXTS[::-1], any_text()),
     "c": (pa.string(), ("a", "ß", None, ""), declared(Categories(["a", "ß", ""]))),
     "p": (pa.bool_(), (True, False, None), boolean(True)),
     "q": (pa.bool_(), (None, True, True, False), boolean(True)),
@@ -214,13 +215,13 @@ def calls(op: str, leaves: tuple[Expr, ...], most: int, chance: random.Random) -
 def failing(engine: Engine, expressions: list[Expr]) -> list[Expr]:
     """The expressions on which the engine fails, found by halves."""
     nodes = [exp.alias_(exp.Count(this=sql(e)), f"r{i}") for i, e in enumerate(expressions)]
-    text_ = engine.dialect.write(exp.select(*nodes).from_("t"))
     try:
-        engine.plan([text_])
-        engine.answer(text_)
+        text = engine.dialect.write(exp.select(*nodes).from_("t"))
+        engine.plan([text])
+        engine.answer(text)
     except (EngineError, Unsupported) as error:
         if len(expressions) == 1:
-            # what the engine cannot plan is refused before the charge
+            # what cannot be written or planned for the engine is refused before the charge
             return [] if isinstance(error, Unsupported) else expressions
         half = len(expressions) // 2
         return [*failing(engine, expressions[:half]), *failing(engine, expressions[half:])]
