@@ -435,9 +435,9 @@ class Spark:
     @property
     def dialect(self) -> Dialect:
         # Imported late: the SQL library is slow to load, and is not needed before the first query.
-        from .spark_dialect import SPARK, SPARK_WITHOUT_ROWS
+        from .spark_dialect import SPARK
 
-        return SPARK_WITHOUT_ROWS if self._key is None else SPARK
+        return SPARK
 
     def ready(self) -> None:
         """Raise `EngineError` if no query can be answered. It is called before a charge, so that nobody pays
