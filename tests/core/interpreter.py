@@ -255,10 +255,10 @@ class Grid:
 
     @staticmethod
     def of(low: float, high: float, *, whole: bool) -> Grid:
-        """The grid of a range around zero: steps of a power of two, 2**30 of them to its larger end; 1 for whole
-        numbers."""
-        assert low <= 0 <= high
-        exponent = math.frexp(max(-low, high))[1] - 30
+        """The grid of a range: steps of a power of two, about 2**30 of them to the end that is further from zero
+        or, in a narrow range far from it, from end to end; 1 for whole numbers."""
+        largest = math.frexp(max(abs(low), abs(high)))[1]
+        exponent = min(largest, max(math.frexp(high - low)[1], largest - 10)) - 30
         step = Fraction(1) if whole else Fraction(2) ** exponent
         return Grid(step, math.floor(Fraction(low) / step), math.ceil(Fraction(high) / step))
 

@@ -96,6 +96,7 @@ DIRECTED: tuple[Content, ...] = (
     },
     {"visits": [(8.0, "a"), (99.0, None)]},
     {"people": _everywhere(("", 1.0, 2.0, ""), 2)},
+    {"people": [("s", -2.0, 0.0, "b")] * 2},
 )
 _REGIONS, _NUMBERS, _TOWNS = (
     ("n", "s", "N", None),
@@ -191,6 +192,8 @@ PERSON = (
     Shape("count of values", "SELECT COUNT(spend) FROM people"),
     Shape("sum", "SELECT SUM(spend) FROM people"),
     Shape("sum replaced", "SELECT SUM(spend) FROM people", neighbors="replace"),
+    Shape("sum mostly below zero", "SELECT SUM(CLAMP(spend, -2, 1)) FROM people"),
+    Shape("sum far from zero", "SELECT SUM(CLAMP(age, 2, 4)) FROM people", neighbors="replace"),
     Shape("sum in rho", "SELECT region, SUM(spend) FROM people GROUP BY region", groups=2, rho=True),
     Shape("sum of a product", "SELECT SUM(spend * age) FROM people"),
     Shape("average", "SELECT AVG(spend) FROM people"),
@@ -275,6 +278,32 @@ PERSON = (
         "people GROUP BY id, town) AS a WHERE s > 0 GROUP BY id) AS b",
         rows=1,
     ),
+    Shape(
+        "replaced in rho",
+        "SELECT region, SUM(spend) FROM people GROUP BY region",
+        neighbors="replace",
+        rho=True,
+        directed=False,
+    ),
+    Shape(
+        "by private keys replaced",
+        "SELECT town, COUNT(*) FROM people GROUP BY town",
+        neighbors="replace",
+        directed=False,
+    ),
+    Shape(
+        "median by region replaced",
+        "SELECT region, MEDIAN(ROUND(age)) FROM people GROUP BY region",
+        neighbors="replace",
+        directed=False,
+    ),
+    Shape(
+        "median by region in rho",
+        "SELECT region, MEDIAN(ROUND(age)) FROM people GROUP BY region",
+        groups=2,
+        rho=True,
+    ),
+    Shape("most common replaced", "SELECT MODE(region) FROM people", neighbors="replace"),
     Shape("only visits", "SELECT COUNT(DISTINCT who), SUM(cost) FROM visits"),
 )
 
@@ -282,6 +311,7 @@ ROW = (
     Shape("rows", "SELECT COUNT(*) FROM people", unit="row"),
     Shape("sum of rows", "SELECT SUM(age) FROM people", unit="row"),
     Shape("average of rows", "SELECT AVG(spend) FROM people", unit="row"),
+    Shape("deviation of rows", "SELECT STDDEV(spend) FROM people", unit="row", directed=False),
     Shape("rows by region", "SELECT region, COUNT(*), SUM(spend) FROM people GROUP BY region", unit="row"),
     Shape("rows by town", "SELECT town, COUNT(*) FROM people GROUP BY town", unit="row"),
     Shape(

@@ -46,10 +46,15 @@ def largest_loss(shape: Shape, worlds: Worlds, key: int = change.KEY) -> float:
 
 
 def test_no_neighbor_changes_an_answer_by_more_than_its_price() -> None:
-    """The first 9 contents of persons and 10 of rows, in two orders: 729 and 1,000 tables for each question."""
+    """Ten contents, in two orders of rows: 1,000 tables for each question."""
     short = []
     for shape in ALL:
-        loss = largest_loss(shape, _worlds(shape.unit, 9 if shape.unit == "person" else 10))
+        worlds = _worlds(shape.unit, 10)
+        loss = largest_loss(shape, worlds)
+        # Equal rows choose the same groups, for some keys not those that count most.
+        keys = iter(range(change.KEY + 1, change.KEY + 9))
+        while shape.directed and loss < REACHED and (key := next(keys, None)) is not None:
+            loss = max(loss, largest_loss(shape, worlds, key))
         if shape.directed and loss < REACHED:
             short.append((shape.name, loss))
     directed = sum(shape.directed for shape in ALL)
@@ -77,7 +82,7 @@ def test_no_neighbor_changes_an_answer_in_a_hundred_thousand_tables(seed: int) -
 @pytest.mark.parametrize("unit", ["person", "row"])
 def test_a_world_is_answered_like_a_table_of_its_own(unit: str) -> None:
     """Each shape, of two worlds: by a connection that holds nothing else, as people open one."""
-    worlds, chance = _worlds(unit, 9 if unit == "person" else 10), random.Random(3)
+    worlds, chance = _worlds(unit, 10), random.Random(3)
     for shape in PERSON if unit == "person" else ROW:
         query = shape.query()
         worlds.forget()
