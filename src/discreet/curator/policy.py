@@ -246,10 +246,10 @@ class Budget(_Shown):
     per: Period | None = None
 
     def __post_init__(self) -> None:
-        if (self.epsilon is None) == (self.rho is None):
-            raise InvalidInput(
-                f"a budget is given as epsilon or as rho, got epsilon={self.epsilon} and rho={self.rho}."
-            )
+        _require.that(
+            (self.epsilon is None) != (self.rho is None),
+            f"a budget is given as epsilon or as rho, got epsilon={self.epsilon} and rho={self.rho}.",
+        )
         _require.positive(**({"epsilon": self.epsilon} if self.rho is None else {"rho": self.rho}))
         if self.delta >= 1:
             raise _require.fail(
@@ -361,11 +361,11 @@ class Policy:
                 raise _require.fail(
                     f"the budget of {name!r}", budget, "a Budget, such as Budget(epsilon=1), or None"
                 )
-            if budget is not None and budget.per is not None and budget.per.cut != self._cut:
-                raise InvalidInput(
-                    f"the budget of {name!r} is per period: the dataset's must be so too, with the "
-                    f"same column and the same length of a period."
-                )
+            _require.that(
+                budget is None or budget.per is None or budget.per.cut == self._cut,
+                f"the budget of {name!r} is per period: the dataset's must be so too, with the "
+                f"same column and the same length of a period.",
+            )
 
     @property
     def _cut(self) -> list[str | None] | None:

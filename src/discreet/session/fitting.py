@@ -325,12 +325,12 @@ def _check_terms(terms: TeachTerms) -> None:
     aggregator = terms.aggregator
     for name, aggregators in _OPTIONS.items():
         value = values(terms)[name]
-        if value is not None and (not isinstance(aggregator, str) or aggregator not in aggregators):
-            raise InvalidInput(
-                f"{name}={value!r} is for the aggregators {', '.join(aggregators)}, and "
-                f"{aggregator if isinstance(aggregator, str) else type(aggregator).__name__} would ignore "
-                "it. Leave it out, or set it in the aggregator itself."
-            )
+        _require.that(
+            value is None or (isinstance(aggregator, str) and aggregator in aggregators),
+            f"{name}={value!r} is for the aggregators {', '.join(aggregators)}, and "
+            f"{aggregator if isinstance(aggregator, str) else type(aggregator).__name__} would ignore "
+            "it. Leave it out, or set it in the aggregator itself.",
+        )
     if terms.order is not None and terms.sanitize is None:
         raise InvalidInput("order= is used with sanitize= only. Give both, or neither.")
 
@@ -363,8 +363,7 @@ def build_aggregator(
     if name == "sampled":
         # By default each unit is given to a tenth of the teachers. Chosen by hand, not tuned.
         unit_teachers = max(teachers // 10, 1) if overlap is None else overlap
-        if unit_teachers > teachers:
-            raise _require.fail("overlap", unit_teachers, f"at most the {teachers} teachers")
+        _require.must(unit_teachers <= teachers, "overlap", unit_teachers, f"at most the {teachers} teachers")
         return votes.SampledVotes.for_privacy(epsilon, delta, queries, overlap=unit_teachers)
     if name == "sparse":
         # 5 refused questions by default: chosen by hand, not tuned.
@@ -393,21 +392,21 @@ def _columns(
                 "say how many classes there are, classes=10: their number is public, and is never read from "
                 "the data."
             )
-        if target is not None or features is not None:
-            raise InvalidInput(
-                "target= and features= name columns of a table, but these data are examples of tensors, "
-                "which have inputs and targets already. Leave them out."
-            )
+        _require.that(
+            target is None and features is None,
+            "target= and features= name columns of a table, but these data are examples of tensors, "
+            "which have inputs and targets already. Leave them out.",
+        )
         return None, classes, None
     from ..learning import Tabular
 
     if target is None:
         raise InvalidInput("say which column is the target, target='label'.")
     fact = public.fact(target)
-    if not isinstance(fact, Categories | Boolean):
-        raise InvalidInput(
-            f"column {target!r} has no declared classes. Declare Categories or Boolean for it."
-        )
+    _require.that(
+        isinstance(fact, Categories | Boolean),
+        f"column {target!r} has no declared classes. Declare Categories or Boolean for it.",
+    )
     names = features
     if names is None:
         unit = public.unit.column
@@ -641,8 +640,7 @@ def preview(session: SessionBase, learner: Any, options: Mapping[str, Any]) -> T
     unknown = sorted(options.keys() - (defaults(TeachTerms).keys() - {"number"}))
     if unknown:
         raise InvalidInput(f"preview_teach has no option {unknown[0]!r}: it takes those of teach.")
-    if "teachers" not in options:
-        raise InvalidInput("say how many teachers there are, teachers=250.")
+    _require.that("teachers" in options, "say how many teachers there are, teachers=250.")
     mechanism, _ = build_mechanism(session, learner, TeachTerms(**options))
     cost = session.curator.preview(
         mechanism.event, analyst=session.analyst, requested_price=requested_price_of(mechanism)

@@ -17,7 +17,7 @@ from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Any
 
-from .. import _registry, accounting
+from .. import _registry, _require, accounting
 from .._errors import InvalidInput, Unsupported
 from .._public import REPLACE
 from ..accounting import Event
@@ -50,11 +50,11 @@ def dumps(estimator: Any) -> str:
 def _predictor_facts(estimator: Any) -> dict[str, Any]:
     """Return the facts in the file of a fitted estimator; refuse one that does not predict."""
     facts = _file_facts(estimator)
-    if not hasattr(estimator.model_, "predict"):
-        raise InvalidInput(
-            f"a model file holds a model that predicts, and {type(estimator).__name__} does not. Nothing was "
-            f"written."
-        )
+    _require.that(
+        hasattr(estimator.model_, "predict"),
+        f"a model file holds a model that predicts, and {type(estimator).__name__} does not. Nothing was "
+        f"written.",
+    )
     return facts
 
 
