@@ -395,8 +395,9 @@ def _allocation_point(event: ev.RandomAllocation, delta: float) -> float:
     """Return the epsilon of a random allocation: by the curve of `allocation` where its grid is not too large
     and it is below the Rényi bound, else by the Rényi bound."""
     fallback = rdp.epsilon(event, delta)
-    # `event.event` is a Gaussian. Without noise only the Rényi bound is left, which is infinite then.
-    noise = float(getattr(event.event, "noise_multiplier", 0.0))
+    # Without noise only the Rényi bound is left, which is infinite then.
+    assert isinstance(event.event, ev.Gaussian)
+    noise = float(event.event.noise_multiplier)
     if noise == 0:
         return fallback
     try:

@@ -150,11 +150,8 @@ class Period:
         return within(source, self.column, parts, called=f"({self.column} in {_join_names(names)})")
 
     def __repr__(self) -> str:
-        more = [
-            f"{name}={getattr(self, name)!r}"
-            for name in ("every", "total")
-            if getattr(self, name) is not None
-        ]
+        options = {"every": self.every, "total": self.total}
+        more = [f"{name}={value!r}" for name, value in options.items() if value is not None]
         return f"Period({', '.join([f'column={self.column!r}', *more])})"
 
 
@@ -258,8 +255,7 @@ class Budget(_Shown):
         if self.per is not None and not isinstance(self.per, Period):
             raise _require.fail("per", self.per, "a Period, such as Period(column='admitted', every='month')")
         # 1 and 1.0 are one budget: opened again with the other, a ledger must not be refused.
-        for name in ("epsilon", "rho"):
-            value = getattr(self, name)
+        for name, value in (("epsilon", self.epsilon), ("rho", self.rho)):
             if isinstance(value, float) and value.is_integer() and value < 2**53:
                 object.__setattr__(self, name, int(value))
         object.__setattr__(self, "delta", float(self.delta))

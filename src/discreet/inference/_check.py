@@ -121,6 +121,7 @@ def refuse_where(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> No
     """Refuse an array that has an entry where the mask `bad` is true, and name the first such entry."""
     if not bad.any():
         return
-    _require.must(array.ndim != 0, name, float(array), wanted)
+    if array.ndim == 0:
+        raise _require.fail(name, float(array), wanted)
     index = tuple(int(i) for i in np.argwhere(bad)[0])
     raise _require.fail(f"{name}[{', '.join(map(str, index))}]", float(array[index]), wanted)

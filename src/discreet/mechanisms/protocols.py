@@ -279,6 +279,15 @@ class Interactive(BaseMechanism, ABC):
 
 
 @runtime_checkable
+class FitsTables(Protocol):
+    """An estimator: builds the mechanism that fits it to a table, and takes over what that releases."""
+
+    def mechanism(self, public: Public, /, **options: Any) -> Any: ...
+
+    def adopt(self, release: Release, mechanism: Any, /) -> Any: ...
+
+
+@runtime_checkable
 class Randomizer(Protocol):
     """The local model: runs on the device of the person who is asked, and needs no source and no ledger.
 

@@ -36,7 +36,7 @@ from ..accounting.caps import requested_price_of
 from ..accounting.filters import FilterPreview
 from ..curator import InteractiveHandle, segments
 from ..mechanisms import votes
-from ..mechanisms.protocols import ExampleSource, Release, Stepped
+from ..mechanisms.protocols import ExampleSource, FitsTables, Release, Stepped
 from .base import BudgetPreview, SessionBase
 from .terms import CopyTerms, TeachTerms, defaults, takes, values
 
@@ -206,14 +206,14 @@ def _require_room(checkpoint: Path, trainer: Any) -> None:
     except (OSError, ValueError) as error:
         raise InvalidInput(
             f"a checkpoint of about {megabytes} MB cannot be written at {str(checkpoint)!r} "
-            f"({getattr(error, 'strerror', error)})."
+            f"({_system.reason_of(error)})."
         ) from None
 
 
 def require_estimator(candidate: Any) -> None:
     """Refuse what is no estimator with a sentence that says what to give instead."""
     _require.an_object(candidate)
-    if hasattr(candidate, "adopt") and hasattr(candidate, "mechanism"):
+    if isinstance(candidate, FitsTables):
         return
     name, module = type(candidate).__name__, type(candidate).__module__
     if name == "Pipeline":
@@ -540,8 +540,6 @@ class Labeller(_require.NearestNames):
         answered = sum(n is not None for n in labels)
         sanitized = [value for value in values if isinstance(value, votes.SanitizedFigure)]
         price = tightest_epsilon(mechanism.event, mechanism.delta)
-        # the largest number of answers that the price pays for
-        limit = getattr(aggregator, "answers", aggregator.queries)
         agreement, error = self._agreement(counts)
         return LabellerReport(
             teachers=mechanism.teachers,
@@ -551,7 +549,7 @@ class Labeller(_require.NearestNames):
             left=0 if sanitized else _remaining_questions(aggregator, len(labels) + failed, answered),
             epsilon=price,
             delta=mechanism.delta,
-            per_answer=price / (answered or limit),
+            per_answer=price / (answered or aggregator.most_answers),
             agreement=agreement,
             agreement_error=error,
             sanitized=sanitized[-1] if sanitized else None,
@@ -564,8 +562,8 @@ class Labeller(_require.NearestNames):
         if not counts:
             return None, None
         # Gaussian aggregators have a variance; the others add Laplace noise, of variance 2 scale².
-        variance = getattr(aggregator, "variance", None)
-        noise_variance = float(variance) if variance is not None else 2 * float(aggregator.scale) ** 2
+        is_gaussian = isinstance(aggregator, votes.GNMax | votes.ConfidentGNMax)
+        noise_variance = float(aggregator.variance) if is_gaussian else 2 * float(aggregator.scale) ** 2
         share = float(np.mean(counts)) / self.mechanism.teachers
         error = 1.96 * (noise_variance / len(counts)) ** 0.5 / self.mechanism.teachers
         return min(max(share, 0.0), 1.0), error
@@ -588,10 +586,9 @@ class Labeller(_require.NearestNames):
 def _remaining_questions(aggregator: Any, questions: int, answered: int) -> int:
     """Return how many questions may still be asked; 0 if the aggregator has given all its answers, or has
     refused as often as it may."""
-    limit = getattr(aggregator, "answers", None)
-    failures = getattr(aggregator, "failures", None)
-    halted = (limit is not None and answered >= limit) or (
-        failures is not None and questions - answered >= failures
+    refusals = aggregator.most_refusals
+    halted = answered >= aggregator.most_answers or (
+        refusals is not None and questions - answered >= refusals
     )
     return 0 if halted else max(int(aggregator.queries) - questions, 0)
 

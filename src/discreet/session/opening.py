@@ -357,8 +357,9 @@ def _check_agreement(public: Public, arguments: Mapping[str, Any]) -> Public:
     """Return complete public facts, and refuse arguments of `open` that declare a fact differently: who is
     protected must not depend on which of the two declarations is used. Arguments that are None declare
     nothing."""
+    facts = _require.field_values(public)
     for name, value in arguments.items():
-        declared = getattr(public, name)
+        declared = facts[name]
         if isinstance(value, Neighbors):
             declared, value = str(declared), str(value)
         # A unit that is only a column agrees with a declared unit that also limits the rows of that column.
