@@ -277,7 +277,7 @@ def test_what_halts_while_a_question_waits_refuses_it_in_its_turn(curator):
     assert seen(curator) == ["a"]
     assert curator.ledger.last("state").body["refused"]
     before = curator.ledger.anchor
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="enough"):
         live.answer("c")
     assert curator.ledger.anchor == before
     assert curator.verify() == []
