@@ -11,6 +11,7 @@ nothing. Every lock there is exclusive, so that readers take turns, too.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,12 +27,20 @@ except ImportError:  # pragma: no cover  (Windows)
 # Whether a file that is open can be removed or renamed.
 MOVES_OPEN_FILES = fcntl is not None
 # Links are not followed; bytes are not translated. Python itself keeps descriptors from other programs.
-_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+if sys.platform == "win32":  # pragma: no cover
+    _PLAIN = os.O_BINARY
+else:
+    _PLAIN = os.O_NOFOLLOW
 # The byte that is locked on Windows, where nobody can read or write what is locked: behind the content of
 # every file that is locked (`vault.LARGEST`), and before the 2 GiB up to which `msvcrt` counts.
 _LOCKED_BYTE = (1 << 31) - 2
 # Seconds between two attempts to lock, where the system does not wait by itself. Chosen by hand, not tuned.
 _PAUSE = 0.005
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why an operation failed: of an error of the system its own words, without the path."""
+    return str((error.strerror if isinstance(error, OSError) else None) or error)
 
 
 def create_file(path: str | Path) -> int:
@@ -52,12 +61,12 @@ def is_open_to_others(mode: int) -> bool:
 
 def is_own(status: os.stat_result) -> bool:
     """Return whether a file belongs to this user. On Windows each user has a folder for temporary files."""
-    return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+    return sys.platform == "win32" or status.st_uid == os.geteuid()
 
 
 def is_root() -> bool:
     """Return whether this process may do everything on the system; False where that cannot be asked."""
-    return hasattr(os, "geteuid") and os.geteuid() == 0
+    return sys.platform != "win32" and os.geteuid() == 0
 
 
 def try_lock(handle: int, *, shared: bool = False) -> bool:
@@ -106,7 +115,7 @@ def sync(file: IO[Any]) -> None:
     the disk."""
     file.flush()
     os.fsync(file.fileno())
-    if hasattr(fcntl, "F_FULLFSYNC"):
+    if sys.platform == "darwin":
         # some file systems do not know it
         with suppress(OSError):
             fcntl.fcntl(file.fileno(), fcntl.F_FULLFSYNC)
@@ -125,5 +134,5 @@ def sync_folder(folder: Path) -> None:
 
 def at_fork(**hooks: Callable[[], None]) -> None:
     """Call functions around every fork, as `os.register_at_fork` does; Windows does not fork."""
-    if hasattr(os, "register_at_fork"):
+    if sys.platform != "win32":
         os.register_at_fork(**hooks)

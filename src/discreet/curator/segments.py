@@ -26,6 +26,7 @@ from ..accounting import events
 from ..accounting.caps import requested_price_of
 from ..mechanisms.protocols import (
     AnySource,
+    FitsTables,
     Release,
     Run,
     Stepped,
@@ -385,7 +386,7 @@ def _check_mechanism(mechanism: Any, source: AnySource, progress: Any) -> None:
         raise _require.fail("progress", progress, "a function of the progress, called after each step")
     _require.an_object(mechanism)
     if not isinstance(mechanism, Stepped):
-        advice = "people.fit(...) fits an estimator" if hasattr(mechanism, "adopt") else "a Trainer can"
+        advice = "people.fit(...) fits an estimator" if isinstance(mechanism, FitsTables) else "a Trainer can"
         raise InvalidInput(f"{type(mechanism).__name__} cannot be run in segments: {advice}.")
     check_source(mechanism.public, source, examples=True)
     rehearse(mechanism, source)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import _require
-from .._errors import InvalidInput
 from .._public import ADD_REMOVE
 from ..curator import InteractiveHandle
 from ..mechanisms import RedrawnSparseVector, SparseVector
@@ -97,11 +96,11 @@ class OpenMechanisms(SessionBase):
         mechanism, number = self._mechanism_of(live, number)
         # The mechanism only answers questions about the new table, and is given no rows.
         only_resumed = mechanism.any_version and mechanism.feed is None
-        if only_resumed and mechanism is not live and mechanism.public == self.public:
-            raise InvalidInput(
-                f"this mechanism answers about version {self.public.version!r} of the table already. Open "
-                "the new data as a version of its own, dp.open(..., version=...), and feed it there."
-            )
+        _require.that(
+            not only_resumed or mechanism is live or mechanism.public != self.public,
+            f"this mechanism answers about version {self.public.version!r} of the table already. Open "
+            "the new data as a version of its own, dp.open(..., version=...), and feed it there.",
+        )
         release = None if only_resumed else self.curator.feed(mechanism, number, analyst=self.analyst)
         handle = self.curator.resume(mechanism, number, analyst=self.analyst)
         return Fed(
@@ -116,12 +115,12 @@ class OpenMechanisms(SessionBase):
         itself with the given number."""
         handle = live if isinstance(live, InteractiveHandle) else getattr(live, "live", None)
         if isinstance(handle, InteractiveHandle) and number is None:
-            if os.path.realpath(handle.ledger.path) != os.path.realpath(self.ledger.path):
-                raise InvalidInput(
-                    "this mechanism was started on another ledger, where its price was paid. Open the new "
-                    "version of the table with that ledger, dp.open(..., ledger=...), or start a new "
-                    "mechanism in this session."
-                )
+            _require.that(
+                os.path.realpath(handle.ledger.path) == os.path.realpath(self.ledger.path),
+                "this mechanism was started on another ledger, where its price was paid. Open the new "
+                "version of the table with that ledger, dp.open(..., ledger=...), or start a new "
+                "mechanism in this session.",
+            )
             return handle.mechanism, handle.number
         if handle is None and number is not None and isinstance(live, Interactive):
             return live, number

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _require
-from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Public
 from .._registry import described
 from ..accounting import Event
@@ -69,8 +68,7 @@ class Moments:
         releases that eigenvalue separately. Here it is the noisy matrix's, which costs nothing more, and
         differs from the true one by at most the spectral norm of the noise (Weyl).
         """
-        if self.design.target is None:
-            raise InvalidInput("these moments have no target: measure them with one.")
+        _require.that(self.design.target is not None, "these moments have no target: measure them with one.")
         matrix = self.matrix
         gram, cross = matrix[:-1, :-1], matrix[:-1, -1]
         if penalty is None:
@@ -89,11 +87,11 @@ class Moments:
     def _matrix_with_count(self) -> Array:
         """Return the matrix, whose last row must be the intercept's: it holds the sums, and last the
         count."""
-        if self.design.target is not None or not self.design.intercept:
-            raise InvalidInput(
-                "means, covariances and principal components need moments with an intercept and without a "
-                "target."
-            )
+        _require.that(
+            self.design.target is None and self.design.intercept,
+            "means, covariances and principal components need moments with an intercept and without a "
+            "target.",
+        )
         return self.matrix
 
     def components(self, count: int) -> tuple[Array, Array]:

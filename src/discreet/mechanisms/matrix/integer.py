@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from ... import inference
+from ... import _require, inference
 from ..._errors import InvalidInput, Unsupported
 from ..protocols import Integers, Sensitivity
 from . import strategies
@@ -569,11 +569,11 @@ def on_grid(strategy: Workload, norm: Norm) -> Grid:
 
 def _require_memory(entries: int) -> None:
     """Refuse, before anything is charged, a strategy whose measurements would not fit into memory."""
-    if entries > MAX_ENTRIES:
-        raise InvalidInput(
-            f"this strategy has {entries:,} cells or measurements, more than {MAX_ENTRIES:,}. Ask for "
-            "marginals of few attributes."
-        )
+    _require.that(
+        entries <= MAX_ENTRIES,
+        f"this strategy has {entries:,} cells or measurements, more than {MAX_ENTRIES:,}. Ask for "
+        "marginals of few attributes.",
+    )
 
 
 def _dense(strategy: Workload, norm: Norm, bits: int) -> DenseGrid:

@@ -45,7 +45,6 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize, sparse
 
 from ... import _require
-from ..._errors import InvalidInput
 from ..._registry import described
 from ..._require import POSITIVE, at_least, at_most, instance_of
 from . import triangular
@@ -502,11 +501,11 @@ def sensitivity(strategy: Workload, norm: Norm = "l2") -> float:
 
 def _require_cells(n: int) -> None:
     """Refuse a domain too large for a strategy that is one matrix."""
-    if n > MAX_CELLS:
-        raise InvalidInput(
-            f"strategies for {n:,} cells are not searched as one matrix (at most {MAX_CELLS:,}). Write the "
-            "workload as a product over attributes, or as marginals."
-        )
+    _require.that(
+        n <= MAX_CELLS,
+        f"strategies for {n:,} cells are not searched as one matrix (at most {MAX_CELLS:,}). Write the "
+        "workload as a product over attributes, or as marginals.",
+    )
 
 
 Set = tuple[int, ...]
