@@ -20,7 +20,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 68_254
+CODE_LINES = 68_900
 MODULES = 331
 PUBLIC_NAMES = 536
 

@@ -115,7 +115,8 @@ class ClippingEngine:
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise InvalidInput("the model has no trainable parameters.")
-        self.dtype = next(iter(self.parameters.values())).dtype
+        first = next(iter(self.parameters.values()))
+        self.dtype, self.device = first.dtype, first.device
         dtypes = {p.dtype for p in self.parameters.values()}
         if not dtypes <= {torch.float32} and not dtypes <= {torch.float64}:
             raise Unsupported(
