@@ -63,6 +63,8 @@ Steps = Generator[Any, None, Release]
 def _run_through(steps: Steps, progress: Watch | None) -> Release:
     """Take all steps, call `progress` after each, and return the release. What `progress` raises ends the
     run: it was given public facts only, so that its error may be shown."""
+    if progress is not None and not callable(progress):
+        raise _require.fail("progress", progress, "a function of the progress, called after each step")
     with closing(steps):
         while True:
             try:
@@ -88,35 +90,18 @@ def noting_interruption(advice: str) -> Iterator[None]:
         raise
 
 
-def train(
-    curator: Curator,
-    mechanism: Stepped,
-    checkpoint: str | Path | None = None,
-    *,
-    every: int = 100,
-    analyst: str = STEWARD,
-    text: str | None = None,
-    progress: Watch | None = None,
-) -> Release:
-    """Pay for a run, and run it in segments of `every` steps, with a checkpoint after each; without
-    `checkpoint`, in one segment.
-
-    Guarantee: every step of the run that `mechanism.event` prices is run at most once, over all crashes,
-               resumptions and processes that share the ledger.
-    Proof:     a step is run only after the counter was moved past its number by a signed entry, in an
-               exclusive transaction that compared the counter with the one that the process had read
-               (`ChargedRun.claim`); no other process can then claim the step. Later steps start from a
-               checkpoint, which is a signed function of earlier noisy steps; adaptive composition allows
-               that.
-    Assumes:   the ledger is not rolled back (an anchor kept elsewhere shows it), and the key is secret.
+def train(*run: Any, progress: Watch | None = None, **options: Any) -> Release:
+    """Take all steps of a new run (`steps`, with its arguments), and return its release.
 
     An error of `progress` stops the run like a crash, and reaches the caller as it is; with a checkpoint,
     `resume` continues the run.
     """
-    _check_progress(progress)
-    return _run_through(
-        steps(curator, mechanism, checkpoint, every=every, analyst=analyst, text=text), progress
-    )
+    return _run_through(steps(*run, **options), progress)
+
+
+def resume(*run: Any, progress: Watch | None = None, **options: Any) -> Release:
+    """Take all steps that are left of a run (`resumed_steps`, with its arguments); return its release."""
+    return _run_through(resumed_steps(*run, **options), progress)
 
 
 def steps(
@@ -128,7 +113,17 @@ def steps(
     analyst: str = STEWARD,
     text: str | None = None,
 ) -> Steps:
-    """Do what `train` does, one step at each iteration; the charge is made by the first, before its step.
+    """Pay for a run, and run it in segments of `every` steps, with a checkpoint after each; without
+    `checkpoint`, in one segment. The charge is made before the first step.
+
+    Guarantee: every step of the run that `mechanism.event` prices is run at most once, over all crashes,
+               resumptions and processes that share the ledger.
+    Proof:     a step is run only after the counter was moved past its number by a signed entry, in an
+               exclusive transaction that compared the counter with the one that the process had read
+               (`ChargedRun.claim`); no other process can then claim the step. Later steps start from a
+               checkpoint, which is a signed function of earlier noisy steps; adaptive composition allows
+               that.
+    Assumes:   the ledger is not rolled back (an anchor kept elsewhere shows it), and the key is secret.
 
     Between two steps the caller has the run, and may leave it: then it ends like one that crashed.
     """
@@ -160,24 +155,6 @@ def steps(
         return (yield from work.go_on(run, charge, every))
 
 
-def resume(
-    curator: Curator,
-    mechanism: Stepped,
-    checkpoint: str | Path,
-    *,
-    every: int | None = None,
-    analyst: str = STEWARD,
-    progress: Watch | None = None,
-) -> Release:
-    """Continue a run from its newest checkpoint, with the steps that are left, in segments of `every` steps;
-    by default as many as before.
-
-    Costs nothing: the whole run was paid for at its start.
-    """
-    _check_progress(progress)
-    return _run_through(resumed_steps(curator, mechanism, checkpoint, every=every, analyst=analyst), progress)
-
-
 def resumed_steps(
     curator: Curator,
     mechanism: Stepped,
@@ -186,7 +163,11 @@ def resumed_steps(
     every: int | None = None,
     analyst: str = STEWARD,
 ) -> Steps:
-    """Do what `resume` does, one step at each iteration."""
+    """Continue a run from its newest checkpoint, with the steps that are left, in segments of `every` steps;
+    by default as many as before.
+
+    Costs nothing: the whole run was paid for at its start.
+    """
     path = Path(checkpoint)
     _check_mechanism(mechanism, curator.source)
     header, raw = _read(path, curator.ledger)
@@ -417,11 +398,6 @@ def problems(ledger: Ledger) -> list[str]:
 def _counter(head: Entry) -> int:
     """Return the number of steps that count as taken after an entry: 0 after the charge itself."""
     return int(head.body["to"]) if head.kind == SEGMENT else 0
-
-
-def _check_progress(progress: Any) -> None:
-    if progress is not None and not callable(progress):
-        raise _require.fail("progress", progress, "a function of the progress, called after each step")
 
 
 def _check_mechanism(mechanism: Any, source: AnySource) -> None:

@@ -10,24 +10,19 @@ they are clipped.
 The average is clipped as one example's gradient, so that the price is the same as without augmentation (De,
 Berrada, Hayes, Smith & Balle 2022, arXiv:2204.13650); only training takes longer. Mixup and the like, which
 blend examples, are not covered: one person would be in many gradients.
-
-Evaluates a model on a PUBLIC set: rows that everybody may know, and that say nothing about the people it
-was trained on.
-
-A score on private rows would be a release with a price of its own, which this module does not offer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
@@ -39,7 +34,7 @@ from ..._require import at_least
 from ...mechanisms.arrow_columns import one_name_each
 from ...mechanisms.protocols import AnySource, ExampleSource
 from ...sampling import Entropy
-from ...tables import Source, connect
+from ...tables import Source
 from ...tabular.scaler import Scaling
 
 # An array of numpy.
@@ -102,6 +97,11 @@ class Examples:
     def public(self) -> Public:
         return self._public
 
+    @property
+    def origin(self) -> Any:
+        """Return the tensors, or the dataset, that hold the examples."""
+        return self._data
+
     def take(self, positions: Array) -> tuple[Any, Any]:
         """Return the examples at these positions (row numbers), as a batch. For the trainer only: the result
         is private."""
@@ -154,6 +154,10 @@ class _Dataset(Examples):
         self._empty_batch = (
             self._empty_like_first_item() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
         )
+
+    @property
+    def origin(self) -> Any:
+        return self._dataset
 
     def take(self, positions: Array) -> tuple[Any, Any]:
         if not len(positions):
@@ -605,42 +609,3 @@ def _one_by_one(function: Callable[[Any], Any], inputs: Any) -> Any:
         return inputs
     outputs = [function(tree_map(lambda t, i=i: t[i], inputs)) for i in range(count)]
     return tree_map(lambda *parts: torch.stack(parts), outputs[0], *outputs[1:])
-
-
-@dataclass(frozen=True, slots=True)
-class PublicSet:
-    """Scores a model on public examples: its loss, and accuracy or the root mean squared error.
-
-    `inputs` and `targets` are encoded as `Tabular` encodes the training rows.
-    """
-
-    inputs: Tensor = field(repr=False)
-    targets: Tensor = field(repr=False)
-    # The upper less the lower bound of a target that is a number; 0 for a target that is a class.
-    span: float
-
-    @classmethod
-    def of(cls, data: Any, columns: Tabular, public: Public) -> PublicSet:
-        """Read a file, a data frame, an Arrow table or a mapping of columns, with the declarations of
-        `public` for the features and the target in `columns`."""
-        facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
-        examples = columns.read(connect(data, Public(schema=facts, table="public_set")))
-        if not examples.size:
-            raise InvalidInput("the public set is empty.")
-        inputs, targets = examples.take(np.arange(examples.size))
-        fact = public.fact(columns.target)
-        is_classification = isinstance(fact, Categories | Boolean)
-        return cls(inputs, targets, 0.0 if is_classification else float(fact.upper) - float(fact.lower))  # type: ignore[union-attr]
-
-    def score(self, module: nn.Module) -> dict[str, float]:
-        """Return the loss, and the accuracy of a classifier or the root mean squared error of a regression.
-
-        The error is in the target's own unit: targets were scaled from their bounds to [-1, 1], of length 2.
-        """
-        with torch.no_grad():
-            outputs = module(self.inputs)
-            if not self.span:
-                accuracy = (outputs.argmax(1) == self.targets).float().mean()
-                return {"loss": F.cross_entropy(outputs, self.targets).item(), "accuracy": accuracy.item()}
-            loss = F.mse_loss(outputs, self.targets).item()
-        return {"loss": loss, "rmse": loss**0.5 * self.span / 2}

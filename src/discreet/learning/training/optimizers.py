@@ -28,8 +28,11 @@ class Update(Protocol):
     """Takes the steps of one training run: changes `values`, the weights, in place.
 
     `total` is the noisy sum of gradients, which may be overwritten; `factor` multiplies the learning rate in
-    this step.
+    this step. `rate` is the learning rate where the factor is 1.
     """
+
+    @property
+    def rate(self) -> float: ...
 
     def __call__(self, values: Tensor, total: Tensor, factor: float) -> None: ...
 
@@ -46,6 +49,7 @@ class _FlatUpdate:
 
     move: Callable[[Tensor, Tensor, float], None]
     memory: dict[str, Tensor]
+    rate: float
 
     def __call__(self, values: Tensor, total: Tensor, factor: float) -> None:
         self.move(values, total, factor)
@@ -64,6 +68,7 @@ class _TorchUpdate:
 
     move: Callable[[Tensor, Tensor, float], None]
     inner: torch.optim.Optimizer
+    rate: float
 
     def __call__(self, values: Tensor, total: Tensor, factor: float) -> None:
         self.move(values, total, factor)
@@ -102,7 +107,7 @@ class SGD:
             values.add_(total, alpha=-self.lr * factor / divisor)
 
         # Checkpoints hold this name: it must not change.
-        return _FlatUpdate(update, {} if velocity is None else {"velocity": velocity})
+        return _FlatUpdate(update, {} if velocity is None else {"velocity": velocity}, self.lr)
 
 
 @described("learning.Adam")
@@ -155,7 +160,7 @@ class Adam:
             )
 
         # Checkpoints hold these names: they must not change.
-        return _FlatUpdate(update, {"first": momentum, "second": second_moment, "steps": step_count})
+        return _FlatUpdate(update, {"first": momentum, "second": second_moment, "steps": step_count}, self.lr)
 
 
 Optimizer = SGD | Adam | Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -202,7 +207,7 @@ def foreign(
         for p in parameters:
             p.grad = None
 
-    return _TorchUpdate(update, inner)
+    return _TorchUpdate(update, inner, float(rates[0]))
 
 
 def warmup_cosine(steps: int, warmup: int = 0) -> Callable[[int], float]:

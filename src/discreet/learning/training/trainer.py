@@ -21,7 +21,7 @@ Performance(microbatch=64, isolate=False, compiled=False)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Annotated, Any
@@ -37,13 +37,12 @@ from ..._require import at_least
 from ...accounting import Event
 from ...mechanisms.protocols import AnySource, ExampleSource, Release, Stepped, check_source, release
 from ...sampling import Entropy
-from ..clipping import attachment
 from ..clipping.batching import forked_generator
 from ..clipping.engine import ClippingEngine
 from ..clipping.norms import Adaptive, Clipping, as_clipping
 from ..probe.safety import made_up, probe
 from ..probe.single_examples import SMALL_BATCH, pick
-from . import checkpoints, federated
+from . import checkpoints, federated, watching
 from .clipped_sums import Summands
 from .data import Augment, Tabular, empty_batch_of, examples_of, one_variant_each, require_same_shapes
 from .federated import LocalSGD
@@ -51,6 +50,7 @@ from .gradient_noise import GradientGrid
 from .optimizers import SGD, Adam, Optimizer, start
 from .pooling import KeptBuffers, check_copyable, copied
 from .schedules import Cyclic, Indices, Poisson, Schedule, TruncatedPoisson, build_schedule
+from .watching import Progress, PublicSet, Watch
 
 
 @_require.checked
@@ -268,29 +268,6 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Reports how far training is, while it runs. It holds no loss and no batch size: these are private."""
-
-    step: int
-    steps: int
-
-
-@dataclass(frozen=True, slots=True)
-class Glimpse(Progress):
-    """Reports progress with the model so far, which the price of the run covers, too.
-
-    Evaluate it on public examples, never on private ones.
-    """
-
-    _run: TrainingRun = field(repr=False, compare=False)
-
-    @property
-    def model(self) -> nn.Module:
-        """Return a copy of the current model."""
-        return self._run.model
-
-
 @_require.checked
 @dataclass(frozen=True)
 class Trainer(Stepped):
@@ -463,13 +440,15 @@ class Trainer(Stepped):
         /,
         *,
         entropy: Entropy | None = None,
-        progress: Callable[[Progress], Any] | None = None,
+        progress: Callable[[Progress], Any] | bool | None = None,
+        callbacks: Iterable[Any] = (),
+        validation: PublicSet | None = None,
     ) -> Release:
         """Run all steps; the release's value is the trained model. A session gives the `entropy`, after it
-        has charged the price.
+        has charged the price. `progress`, `callbacks` and `validation` are those of `watch`.
 
-        `progress` is called after each step with public facts only. An exception of its own reaches the
-        caller unchanged, because it can contain nothing private, and ends the run.
+        An exception of a callback reaches the caller unchanged, because it can contain nothing private, and
+        ends the run.
         """
         if entropy is None:
             raise InvalidInput(
@@ -478,15 +457,30 @@ class Trainer(Stepped):
                 "Without a ledger, where you account for trainer.event yourself: trainer(examples, "
                 "entropy=sampling.Entropy())."
             )
-        if progress is not None and not callable(progress):
-            raise _require.fail("progress", progress, "a function of the progress, called after each step")
+        watch = self.watch(progress, callbacks, validation=validation, source=source)
         run = self.start(source, entropy=entropy)
         with run:
             while not run.done:
                 run.step()
-                if progress is not None:
-                    progress(run.progress)
+                watch(run.progress)
         return run.release()
+
+    def watch(
+        self,
+        progress: Callable[[Progress], Any] | bool | None = None,
+        callbacks: Iterable[Any] = (),
+        *,
+        validation: PublicSet | None = None,
+        source: AnySource | None = None,
+        delta: float | None = None,
+    ) -> Watch:
+        """Return what a run calls after each step with public facts, its `Progress`.
+
+        `progress` is a function, True for a progress bar, or None for one in terminals and notebooks only.
+        `callbacks` are functions, writers of TensorBoard or runs of W&B; `validation` is data that you
+        declare public. `delta` is that of epsilon so far, where the trainer has none.
+        """
+        return Watch(self, progress, callbacks, validation, source, delta)
 
     def rehearse(self, source: AnySource) -> None:
         """Try model and loss on made-up examples of the source's shapes, before anything is charged; no value
@@ -541,7 +535,7 @@ class TrainingRun:
     def __init__(self, trainer: Trainer, examples: ExampleSource, entropy: Entropy) -> None:
         self.trainer, self._examples, self._entropy = trainer, examples, entropy
         self._coins = entropy.aside("coins of the model")
-        self.steps_taken, self._failed = 0, False
+        self._steps_taken, self._failed, self._factor = 0, False, 1.0
         self._working_model = copied(trainer.model)
         # Puts the model's buffers back after each step, so that one step's examples do not reach the next.
         self._buffers = KeptBuffers(self._working_model)
@@ -563,8 +557,18 @@ class TrainingRun:
             trainer.schedule.divisor,
             self.deviation,
         )
+        self._released = watching.ReleasedWeights(trainer, self.values, self.averaged)
         self._batches: Iterator[Indices] = trainer.schedule.batches(examples.size, entropy)
         self._context = ExitStack()
+
+    @property
+    def steps_taken(self) -> int:
+        """The number of steps that are taken or lost; all of them, once a callback has ended the run."""
+        return self.trainer.schedule.steps if self._released.ended else self._steps_taken
+
+    @steps_taken.setter
+    def steps_taken(self, number: int) -> None:
+        self._steps_taken = number
 
     @property
     def done(self) -> bool:
@@ -608,9 +612,9 @@ class TrainingRun:
     def _descend(self) -> None:
         """Move the weights by the noisy sum; nothing else here depends on the data."""
         rate = self.trainer.learning_rate
-        factor = 1.0 if rate is None else float(rate(self.steps_taken - 1))
+        self._factor = 1.0 if rate is None else float(rate(self.steps_taken - 1))
         with torch.no_grad():
-            self.update(self.values, self._gradient, factor)
+            self.update(self.values, self._gradient, self._factor)
             if self.averaged is not None:
                 # Less decay in the first steps, at most s / (s + 9) in step s: a usual choice, not tuned.
                 decay = min(self.trainer.average or 0.0, self.steps_taken / (self.steps_taken + 9))
@@ -632,9 +636,19 @@ class TrainingRun:
             ) from None
 
     @property
-    def progress(self) -> Glimpse:
+    def progress(self) -> Progress:
         """Return the progress, which is public, and may be shown."""
-        return Glimpse(self.steps_taken, self.trainer.schedule.steps, self)
+        trainer, clip = self.trainer, self.trainer.clip
+        return Progress(
+            self.steps_taken,
+            trainer.schedule.steps,
+            learning_rate=self.update.rate * self._factor,
+            noise_multiplier=trainer.noise_multiplier,
+            clip=(self.summands.rule if isinstance(clip, Adaptive) else clip).clip,  # type: ignore[union-attr]
+            expected_batch=float(trainer.schedule.divisor),
+            delta=trainer.delta,
+            _released=self._released,
+        )
 
     def dump(self) -> bytes:
         """Return a checkpoint of the run between two steps: no noise, no seed, no data."""
@@ -647,16 +661,7 @@ class TrainingRun:
     @property
     def model(self) -> nn.Module:
         """Return a copy of the model so far, with weights of its own."""
-        # A copy of the model as it was given, which saw no data: the code of the working model may have kept
-        # something of its batches in attributes or in new buffers, which must not be released.
-        model = copied(self.trainer.model)
-        vector = self.values if self.averaged is None else self.averaged
-        weights = self.engine.parts(vector)
-        with torch.no_grad():
-            for name, p in model.named_parameters():
-                p.data = weights[name].clone() if name in weights else p.data.clone()
-        attachment.detach(model)
-        return model.eval()
+        return self._released.model()
 
 
 @contextmanager
