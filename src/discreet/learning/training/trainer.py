@@ -47,7 +47,7 @@ from .clipped_sums import Summands
 from .data import Augment, Tabular, empty_batch_of, examples_of, one_variant_each, require_same_shapes
 from .federated import LocalSGD
 from .gradient_noise import GradientGrid
-from .optimizers import SGD, Adam, Optimizer, start
+from .optimizers import SGD, Adam, Optimizer, scheduled, start
 from .pooling import KeptBuffers, check_copyable, copied
 from .schedules import Cyclic, Indices, Poisson, Schedule, TruncatedPoisson, build_schedule
 from .watching import Progress, PublicSet, Watch
@@ -194,13 +194,15 @@ def _factors(trainer: Trainer) -> list[float]:
         raise _require.fail(
             "learning_rate",
             factor,
-            "a function of the step that gives a factor, such as warmup_cosine(steps): the rate "
-            "itself is the optimizer's, SGD(lr=...)",
+            "a function of the step that gives a factor, such as warmup_cosine(steps) (the rate "
+            "itself is the optimizer's, SGD(lr=...)), or a scheduler of torch",
         )
     factors = []
     for step in (*range(min(steps - 1, _TRIED_STEPS)), steps - 1):
         try:
             factors.append(float(factor(step)))
+        except InvalidInput:
+            raise
         except Exception as error:
             # The function was given the number of a step, so its message tells nothing about a person.
             raise InvalidInput(
@@ -251,11 +253,11 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
     if not is_own and (not callable(optimizer) or optimizer in (SGD, Adam)):
         raise _require.fail("optimizer", optimizer, _INSTEAD)
     copies = [nn.Parameter(p.detach()[:0] if is_own and p.dim() else p.detach().clone()) for p in parameters]
-    factors = _factors(trainer)
     try:
         update = start(optimizer, copies, trainer.schedule.divisor, trainer.deviation)
+        trainer._set("learning_rate", scheduled(trainer.learning_rate, update.rate))
         with torch.no_grad():
-            for factor in factors:
+            for factor in _factors(trainer):
                 values = torch.zeros(sum(p.numel() for p in copies), dtype=copies[0].dtype)
                 update(values, torch.zeros_like(values), factor)
     except InvalidInput:
@@ -285,10 +287,11 @@ class Trainer(Stepped):
     "mean" or the "sum" (`pooling`) over the person's rows, at most `unit.rows` of them, at random. With
     `local`, a `LocalSGD`, a person's gradient is how far the model moves when the person trains it: federated
     averaging, where `optimizer` is the server's. `learning_rate(step)` is a factor on the optimizer's
-    learning rate. `average` is the decay of an average of the weights over the steps. `columns` says how a
-    table is read as examples; `synthetic` is (inputs, targets) of made-up examples to try the model on, in
-    place of those of `safety.made_up`. `performance` has the options for time and memory; two of them may be
-    given here: `microbatch=`, `isolate=`.
+    learning rate; or it is a scheduler of torch, or a function that makes one of an optimizer, which gives
+    the rate itself, step by step. `average` is the decay of an average of the weights over the steps.
+    `columns` says how a table is read as examples; `synthetic` is (inputs, targets) of made-up examples to
+    try the model on, in place of those of `safety.made_up`. `performance` has the options for time and
+    memory; two of them may be given here: `microbatch=`, `isolate=`.
 
     Guarantee: `event`, under the neighboring relation of `public`, for everything that is released: the
                trained model, and every model on the way.
@@ -318,7 +321,7 @@ class Trainer(Stepped):
     pooling: str = field(default="mean", kw_only=True)
     local: LocalSGD | None = field(default=None, kw_only=True)
     optimizer: Optimizer = field(default=SGD(lr=0.1), kw_only=True)
-    learning_rate: Callable[[int], float] | None = field(default=None, kw_only=True)
+    learning_rate: Any = field(default=None, kw_only=True)
     average: float | None = field(default=None, kw_only=True)
     performance: Performance = field(default=Performance(), kw_only=True)
     microbatch: InitVar[int | None] = field(default=None, kw_only=True)

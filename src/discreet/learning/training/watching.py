@@ -221,7 +221,9 @@ class Watch:
 def _steps_per_pass(schedule: Any) -> int:
     """Return the number of steps in which each example takes part once, on average."""
     bins, rate = getattr(schedule, "bins", None), getattr(schedule, "rate", None)
-    return max(1, round(float(bins or (1 / rate if rate else schedule.exact_size / schedule.divisor))))
+    length = bins or (1 / rate if rate else schedule.exact_size / schedule.divisor)
+    steps: int = max(1, round(min(length, schedule.steps)))
+    return steps
 
 
 def _check(trainer: Trainer, validation: Any, source: Any) -> None:
