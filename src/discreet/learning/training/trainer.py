@@ -561,7 +561,8 @@ class TrainingRun:
             self.deviation,
         )
         self._released = watching.ReleasedWeights(trainer, self.values, self.averaged)
-        self._batches: Iterator[Indices] = trainer.schedule.batches(examples.size, entropy)
+        batches = trainer.schedule.batches(examples.size, entropy)
+        self._batches: Iterator[Indices] = self.summands.read_ahead(batches)
         self._context = ExitStack()
 
     @property
@@ -630,6 +631,8 @@ class TrainingRun:
             with _secret_coins(self._coins):
                 self.summands.add(members, self._sums)
             self._buffers.restore()
+        except ReleaseFailed:
+            raise
         except Exception:
             # The error's text could quote a private value, such as an index that is out of range.
             raise ReleaseFailed(
