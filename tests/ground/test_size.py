@@ -19,7 +19,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 68_700
+CODE_LINES = 68_720
 MODULES = 332
 PUBLIC_NAMES = 537
 

@@ -15,7 +15,7 @@ price of a run.
 Defines performance options of a trainer: time and memory, apart from what sets the price.
 
 >>> Performance(microbatch=64)
-Performance(microbatch=64, isolate=False, compiled=False)
+Performance(microbatch=64, isolate=False, compiled=False, precision='float32')
 """
 
 from __future__ import annotations
@@ -61,20 +61,25 @@ class Performance:
     `microbatch` is the largest number of rows that go through the model together. `isolate` runs model and
     loss example by example, so that they cannot mix examples. `compiled=True` trains with the code
     that `torch.compile` generates, on batches that are filled up to a few public sizes (`padded_sizes`);
-    without it, a model that was given to `torch.compile` is trained by its original code.
+    without it, a model that was given to `torch.compile` is trained by its original code. With
+    `precision="bfloat16"` the model computes in bfloat16 where torch's autocast does; norms, sums, noise and
+    weights stay in float32.
 
     Guarantee: the event of a run is the same for all values.
     Proof:     the clipped sum of a batch is a sum over its examples, in whatever parts it is added up; noise
                is drawn once per step. An example that fills up a batch has weight zero in the sum. The
                size that a batch is filled up to depends on its secret size: it is never released, and shows,
-               as the batch size itself does, only in the running time of a step (docs/promise.md).
+               as the batch size itself does, only in the running time of a step (docs/promise.md). For
+               bfloat16: docs/proofs/bfloat16.md.
     """
 
     microbatch: Annotated[int, at_least(1)] | None = None
     isolate: bool = False
     compiled: bool = False
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
+        _require.one_of(("float32", "bfloat16"), precision=self.precision)
         if self.compiled and self.isolate:
             raise InvalidInput(
                 "compiled=True and isolate=True do not go together: example by example nothing is compiled. "
@@ -361,7 +366,7 @@ class Trainer(Stepped):
             self.clip.split(self.noise_multiplier, schedule.divisor)
         check_optimizer(self, list(engine.parameters.values()))
         if self.synthetic is not None:
-            probe(engine, *self.synthetic, batch=self._rows_together(), own=True)
+            self._probe(engine, *self.synthetic, own=True)
 
     @property
     def grid(self) -> GradientGrid | None:
@@ -392,6 +397,7 @@ class Trainer(Stepped):
             isolate=options.isolate,
             sizes=padded_sizes(batch, rate, options.microbatch) if options.compiled else (),
             expected=self._rows_together(),
+            half=options.precision == "bfloat16",
         )
 
     def _rows_together(self) -> int:
@@ -501,7 +507,24 @@ class Trainer(Stepped):
         """Probe the engine on made-up examples of these shapes, or on variants of them."""
         examples = made_up(inputs)
         examples = examples if self.augment is None else one_variant_each(self.augment, examples)
-        probe(engine, examples, made_up(targets), batch=self._rows_together())
+        self._probe(engine, examples, made_up(targets))
+
+    def _probe(self, engine: ClippingEngine, inputs: Any, targets: Any, *, own: bool = False) -> None:
+        """Probe the engine in full precision, as torch's own gradients are; then try what trains in bfloat16
+        in it, too."""
+        engine.half = False
+        probe(engine, inputs, targets, batch=self._rows_together(), own=own)
+        engine.half = self.performance.precision == "bfloat16"
+        if not engine.half:
+            return
+        try:
+            with engine.attached(), forked_generator():
+                engine.gradients(*pick((inputs, targets), torch.arange(SMALL_BATCH)))
+        except Exception as error:
+            raise Unsupported(
+                f"the model does not run in bfloat16: {type(error).__name__}: {error}. Leave precision= out. "
+                "No data was read."
+            ) from error
 
     @property
     def length(self) -> int:
