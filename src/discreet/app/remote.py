@@ -450,6 +450,10 @@ class RemoteCurator(_require.NearestNames):
             if len(page) < _PAGE:
                 return lines
 
+    def verify(self) -> list[str]:
+        """Return what is wrong with the ledger, in words; for stewards and auditors."""
+        return [str(problem) for problem in self.read("/ledger/check")["problems"]]
+
     def releases(self) -> list[dict[str, Any]]:
         """Return the stored releases of the caller."""
         return self.pages("/releases", "releases")

@@ -269,9 +269,11 @@ class BudgetedDataset:
         period that has spent most has left."""
         return self.account().left
 
+    @_require.check_options
     def require_here(self, thing: Any) -> None:
         """Refuse what works beside the table only: here everything does."""
 
+    @_require.check_options
     def require_analyst(self, name: str) -> None:
         """Refuse a name that is not an analyst of this dataset."""
         self.policy.of(name)

@@ -251,16 +251,19 @@ class Curator(BudgetedDataset):
         )
         return next(served, None)
 
+    @_require.check_options
     def quote(self, mechanism: BaseMechanism, *, analyst: str = STEWARD) -> tuple[FilterPreview, str | None]:
         """Return what a mechanism would cost (`preview`), and when its release was given (`given_before`)."""
         cost = self.preview(mechanism.event, analyst=analyst, requested_price=requested_price_of(mechanism))
         return cost, self.given_before(mechanism, analyst)
 
+    @_require.check_options
     def described(self, number: int) -> Any:
         """Return the description of the mechanism of a charge; None for another entry, or trusted code."""
         entry = next(self.ledger.entries(after=number - 1), None)
         return entry.body.get("mechanism") if entry is not None and entry.seq == number else None
 
+    @_require.check_options
     def released(self, number: int) -> list[dict[str, Any]]:
         """Return what a live mechanism has released, in order: the bodies of its entries with a value."""
         states = self.ledger.entries(kind=STATE, after=number)
