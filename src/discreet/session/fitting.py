@@ -78,8 +78,8 @@ class Models(SessionBase):
         watch = self._watch(trainer, progress, callbacks, validation)
         if checkpoint is not None:
             _require_room(Path(checkpoint), trainer)
-        return segments.train(
-            self.curator, trainer, checkpoint, every=every, analyst=self.analyst, text=text, progress=watch
+        return self.curator.run(
+            trainer, checkpoint=checkpoint, every=every, analyst=self.analyst, text=text, progress=watch
         )
 
     @_require.paying
@@ -96,8 +96,8 @@ class Models(SessionBase):
         """Continue a run from its newest checkpoint, with the trainer it was started with, and return the
         trained model. Free, because the run was paid for at its start. `every` is as before by default."""
         watch = self._watch(trainer, progress, callbacks, validation)
-        return segments.resume(
-            self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=watch
+        return self.curator.run(
+            trainer, checkpoint=checkpoint, every=every, analyst=self.analyst, progress=watch, resume=True
         )
 
     @_require.check_options
@@ -116,6 +116,11 @@ class Models(SessionBase):
         before the first step. A loop that is left ends the run like a crash; `step.model` is the model so
         far.
         """
+        if self.curator.away:
+            raise InvalidInput(
+                "a loop of your own runs where the table is, in the steward's process: ask the steward to run "
+                "it there, with dp.open(...)."
+            )
         watch = self._watch(trainer, False, (), validation)
         paid: dict[str, Any] = {"analyst": self.analyst}
         if resume:
@@ -132,7 +137,9 @@ class Models(SessionBase):
                 yield facts if watch is None else watch(facts)
 
     def _watch(self, trainer: Any, progress: Any, callbacks: Sequence[Any], validation: Any) -> Any:
-        """Return what is called after each step of a run."""
+        """Return what is called after each step of a run; on a server, nothing of the caller's is."""
+        if self.curator.away:
+            return progress or None
         if hasattr(trainer, "watch") and not isinstance(trainer, type):
             watched = {"validation": validation, "source": self.curator.source}
             return trainer.watch(progress, callbacks, **watched, delta=self.budget.delta or None)
@@ -154,6 +161,7 @@ class Models(SessionBase):
         every: int = 100,
         text: str | None = None,
         progress: segments.Watch | None = None,
+        seconds: float | None = None,
     ) -> Any:
         """Fit an estimator to the table, charged first, and return what its `adopt` returns (the fitted
         estimator). Classes, bounds and size are those of the schema.
@@ -164,8 +172,15 @@ class Models(SessionBase):
         `features` are by default all columns that the estimator can use.
 
         `checkpoint`, `every` and `progress` are those of `train`, for estimators that are trained in steps.
-        `text` describes the run in the ledger.
+        `text` describes the run in the ledger. With `seconds`, a server fits it as a job and returns it after
+        that time and not before, so that the time tells nothing of the data; `progress` is then called with
+        the job's public state. A local session returns as soon as it is done.
         """
+        if self.curator.away:
+            return self.curator.run(  # type: ignore[call-arg]
+                estimator, target=target, features=features, checkpoint=checkpoint, text=text,
+                progress=progress, seconds=seconds,
+            )  # fmt: skip
         require_estimator(estimator)
         if target is None and not getattr(estimator, "unsupervised", False):
             raise _require.fail("target", None, "the name of the column to predict")
@@ -202,6 +217,7 @@ class Models(SessionBase):
         `learner`: a scikit-learn classifier, or `learning.pate.TorchLearner(model)`. With the `number` of its
         charge in the ledger, a labeller that was started before is returned, for example after a restart.
         """
+        self.curator.require_here(learner)
         mechanism, values = build_mechanism(self, learner, terms)
         if terms.number is not None:
             return Labeller(self.curator.resume(mechanism, terms.number, analyst=self.analyst), values)
@@ -211,7 +227,7 @@ class Models(SessionBase):
         """Preview the price of a labeller, the lead in votes with which a class wins despite the noise, and
         how many such labellers the budget pays for. The options are those of `teach`. Free: no data is
         read."""
-
+        self.curator.require_here(learner)
         return preview(self, learner, options)
 
     @_require.paying
