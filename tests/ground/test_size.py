@@ -20,8 +20,8 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 68_900
-MODULES = 333
+CODE_LINES = 68_710
+MODULES = 331
 PUBLIC_NAMES = 537
 
 SOURCE = Path(discreet.__file__).parent

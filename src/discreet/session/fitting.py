@@ -118,8 +118,8 @@ class Models(SessionBase):
         """
         if self.curator.away:
             raise InvalidInput(
-                "a loop of your own runs where the table is, in the steward's process: ask the steward to run "
-                "it there, with dp.open(...)."
+                "a loop of your own runs where the table is, in the steward's process: ask the steward to "
+                "run it there, with dp.open(...)."
             )
         watch = self._watch(trainer, False, (), validation)
         paid: dict[str, Any] = {"analyst": self.analyst}
