@@ -24,7 +24,7 @@ from discreet.app.web.settings import Settings
 from discreet.curator import Ledger
 
 from .. import clock
-from .running import COUNT, Server
+from .running import COUNT, Server, watch_body
 
 LIMIT = 3.0
 
@@ -82,12 +82,11 @@ def test_what_touched_data_never_leaves_before_the_limit_and_what_is_public_does
         assert refused < LIMIT, "a public refusal is exempt"
         previewed, _ = soonest(ann, "/datasets/health/preview", {"sql": COUNT, "epsilon": 0.1})
         assert previewed < LIMIT
-        opened, reply = taken(
-            ann, "/datasets/health/watches", {"threshold": 100, "epsilon": 1.0, "positives": 1}
-        )
+        body = watch_body(ann, "health", threshold=100, epsilon=1.0)
+        opened, reply = taken(ann, "/datasets/health/start", body)
         assert opened >= LIMIT
-        live = f"/datasets/health/live/{reply.json()['number']}/answers"
-        replies = [taken(ann, live, {"question": q}) for q in ("age >= 0", "age >= 0")]
+        asked = {"number": reply.json()["number"], "question": "age >= 0"}
+        replies = [taken(ann, "/datasets/health/answer", asked) for _ in range(2)]
         assert [reply.status_code for _, reply in replies] == [200, 409], "above, and then halted"
         assert all(seconds >= LIMIT for seconds, _ in replies)
 

@@ -365,6 +365,12 @@ class WorkloadQuery(Mechanism):
         engine.plan([self._plan.statement(engine.id_kinds, engine.dialect)])
 
     @property
+    def declared_groups(self) -> int:
+        """How many groups the answers have together: those of all statements are declared."""
+        plans = self._plan.compilation.plans
+        return sum(max(plans[n].groups or 1 for n in numbers) for numbers in self._plan.plan_numbers)
+
+    @property
     def asked(self) -> tuple[Any, float] | None:
         """The (epsilon, delta) that was asked for; None for a price in rho."""
         return None if self.epsilon is None else (self.epsilon, float(self.delta))
