@@ -261,7 +261,7 @@ class _SGDClassifier(SGDEstimator, Classifier):
     _loss: ClassVar[type[nn.Module]] = nn.CrossEntropyLoss
 
     def _target_tensor(self, y: Any) -> Tensor:
-        return torch.tensor(y, dtype=torch.int64)
+        return torch.tensor(y, dtype=torch.int64, device="cpu")
 
     def _declare_target(self, fact: Any, target: str) -> int:
         if not isinstance(fact, Categories | Boolean):
@@ -281,13 +281,13 @@ class _SGDClassifier(SGDEstimator, Classifier):
 
     def decision_function(self, X: Any) -> npt.NDArray[Any]:
         scores = self._outputs(X)
-        return (scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores).numpy()
+        return (scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores).cpu().numpy()
 
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:
-        return torch.softmax(self._outputs(X), 1).numpy()
+        return torch.softmax(self._outputs(X), 1).cpu().numpy()
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        labels = self._outputs(X).argmax(1).numpy()
+        labels = self._outputs(X).argmax(1).cpu().numpy()
         return self.classes_[labels]  # type: ignore[no-any-return]
 
 
@@ -347,12 +347,12 @@ class SGDLogisticRegression(_SGDClassifier):
     @property
     def coef_(self) -> npt.NDArray[Any]:
         check_is_fitted(self, "module_")
-        return self._fold_binary(self.module_.weight.detach().numpy())
+        return self._fold_binary(self.module_.weight.detach().cpu().numpy())
 
     @property
     def intercept_(self) -> npt.NDArray[Any]:
         check_is_fitted(self, "module_")
-        return self._fold_binary(self.module_.bias.detach().numpy())
+        return self._fold_binary(self.module_.bias.detach().cpu().numpy())
 
     @staticmethod
     def _fold_binary(by_class: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -395,6 +395,6 @@ class DPRegressor(_AnyModule, Regressor):
         return 1
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        predictions = self._outputs(X)[:, 0].double().numpy()
+        predictions = self._outputs(X)[:, 0].cpu().double().numpy()
         low, high = self.range_
         return np.clip((predictions + 1) / 2 * (high - low) + low, low, high)

@@ -213,11 +213,12 @@ class TorchLearner:
     def fit(self, x: Any, y: Any) -> TorchLearner:
         """Replace the model by a copy of it, and train that copy."""
         self.model = copy.deepcopy(self.model)
-        inputs, targets = self._inputs(x), torch.as_tensor(np.asarray(y))
+        inputs, targets = self._inputs(x), torch.as_tensor(np.asarray(y), device="cpu")
+        targets = targets.to(inputs.device)
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.lr, weight_decay=self.weight_decay)
         self.model.train()
         for _ in range(self.epochs):
-            for batch in torch.split(torch.randperm(len(inputs)), self.batch):
+            for batch in torch.split(torch.randperm(len(inputs), device="cpu"), self.batch):
                 optimizer.zero_grad()
                 torch.autograd.backward(
                     nn.functional.cross_entropy(self.model(inputs[batch]), targets[batch])
@@ -229,13 +230,15 @@ class TorchLearner:
     @torch.no_grad()
     def predict(self, x: Any) -> Any:
         """Return the class of the largest score."""
-        return self.model(self._inputs(x)).argmax(1).numpy()
+        return self.model(self._inputs(x)).argmax(1).cpu().numpy()
 
     def _inputs(self, x: Any) -> Tensor:
         """Return inputs as a tensor, floats as the type of the model's weights."""
-        inputs = torch.as_tensor(np.asarray(x))
+        inputs = torch.as_tensor(np.asarray(x), device="cpu")
         weights = next((p for p in self.model.parameters() if p.is_floating_point()), None)
-        return inputs if weights is None or not inputs.is_floating_point() else inputs.to(weights.dtype)
+        if weights is None:
+            return inputs
+        return inputs.to(weights.device, weights.dtype if inputs.is_floating_point() else None)
 
 
 def small_network(classes: int, channels: int = 1, width: int = 32) -> nn.Module:
@@ -352,7 +355,7 @@ class FixMatchStudent:
     def probabilities(self, images: Any) -> Any:
         """Return the probabilities of each class."""
         batches = [self.network_(batch).softmax(1) for batch in torch.split(_images(images), 256)]
-        return torch.cat(batches).numpy()
+        return torch.cat(batches).cpu().numpy()
 
     def predict(self, images: Any) -> Any:
         """Return the class numbers of new images."""

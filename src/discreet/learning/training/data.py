@@ -107,9 +107,9 @@ class Examples:
         is private."""
         index = torch.from_numpy(positions)
         inputs, targets = (
-            tree.index_select(0, index)
+            tree.index_select(0, index.to(tree.device))
             if isinstance(tree, Tensor)
-            else tree_map(lambda t: t.index_select(0, index), tree)
+            else tree_map(lambda t: t.index_select(0, index.to(t.device)), tree)
             for tree in self._data
         )
         return inputs, targets
@@ -186,12 +186,16 @@ class _Dataset(Examples):
 
     def _zeros(self) -> tuple[Any, Any]:
         """Return one example of zeros, in place of an item that is not as declared."""
-        inputs, targets = tree_map(lambda t: torch.zeros(1, *t.shape[1:], dtype=t.dtype), self._empty_batch)
+        inputs, targets = tree_map(
+            lambda t: torch.zeros(1, *t.shape[1:], dtype=t.dtype, device=t.device), self._empty_batch
+        )
         return inputs, targets
 
     def _collated(self, positions: Array) -> tuple[Any, Any]:
         """Return these items as a batch, whatever their shape; raises what reading them raises."""
-        inputs, targets = torch.utils.data.default_collate([self._item(int(i)) for i in positions])
+        items = [self._item(int(i)) for i in positions]
+        with torch.device("cpu"):
+            inputs, targets = torch.utils.data.default_collate(items)
         return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
 
     def shapes(self) -> tuple[Any, Any]:
@@ -316,7 +320,7 @@ def _from_array(values: Any) -> Tensor:
     try:
         array = np.asarray(values)
         # Arrays of pandas may be read-only, for which torch would warn.
-        return torch.as_tensor(array if array.flags.writeable else array.copy())
+        return torch.as_tensor(array if array.flags.writeable else array.copy(), device="cpu")
     except (TypeError, ValueError, RuntimeError):
         # The error's text could quote a value.
         raise InvalidInput(
@@ -370,8 +374,10 @@ class Tabular:
     def shapes(self, public: Public) -> tuple[Tensor, Tensor]:
         """Return inputs and targets of zero examples, which have the shapes and types of one example."""
         classes = isinstance(public.fact(self.target), Categories | Boolean)
-        target = torch.zeros(0, dtype=torch.int64) if classes else torch.zeros(0, 1)
-        return torch.zeros(0, self.width(public)), target
+        target = (
+            torch.zeros(0, dtype=torch.int64, device="cpu") if classes else torch.zeros(0, 1, device="cpu")
+        )
+        return torch.zeros(0, self.width(public), device="cpu"), target
 
     def read(self, source: Source) -> Examples:
         """Read a table into examples: features as float32, targets as class numbers or scaled numbers."""
