@@ -19,7 +19,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 68_900
+CODE_LINES = 68_600
 MODULES = 331
 PUBLIC_NAMES = 536
 

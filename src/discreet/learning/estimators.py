@@ -194,7 +194,8 @@ class SGDEstimator(ArrayEstimator):
         else:
             inputs = self._scale(self._validate_array(X, reset=False))
         with torch.no_grad():
-            return self.module_(inputs)  # type: ignore[no-any-return]
+            place = next(self.module_.parameters()).device
+            return self.module_(inputs.to(place))  # type: ignore[no-any-return]
 
 
 def default_batch(n: int, epsilon: float | None) -> int:
@@ -230,8 +231,8 @@ def network(features: int, outputs: int, hidden: Sequence[int] = ()) -> nn.Modul
     _require.integer(**{f"hidden[{i}]": size for i, size in enumerate(hidden)}, at_least=1)
     modules: list[nn.Module] = []
     for in_features, out_features in itertools.pairwise(sizes):
-        modules += [nn.Linear(in_features, out_features), nn.Tanh()]
-    output_layer = nn.Linear(sizes[-1], outputs)
+        modules += [nn.Linear(in_features, out_features, device="cpu"), nn.Tanh()]
+    output_layer = nn.Linear(sizes[-1], outputs, device="cpu")
     return nn.Sequential(*modules, output_layer) if modules else output_layer
 
 
@@ -395,6 +396,6 @@ class DPRegressor(_AnyModule, Regressor):
         return 1
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        predictions = self._outputs(X)[:, 0].cpu().double().numpy()
+        predictions = self._outputs(X)[:, 0].double().cpu().numpy()
         low, high = self.range_
         return np.clip((predictions + 1) / 2 * (high - low) + low, low, high)

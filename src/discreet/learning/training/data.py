@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
@@ -289,6 +290,11 @@ class People:
         return positions[np.asarray(sampling.permutation(len(positions), entropy), dtype=np.int64)]
 
 
+def as_array(values: Any) -> npt.NDArray[Any]:
+    """Return values as an array of numpy, wherever a tensor among them is."""
+    return np.asarray(values.cpu() if isinstance(values, Tensor) else values)
+
+
 def _as_list(ids: Any) -> Any:
     return ids.tolist() if isinstance(ids, Tensor) else ids
 
@@ -537,15 +543,16 @@ class FlipAndShift:
         flat = images.reshape(len(images), -1, height, width)
         padded = F.pad(flat, [self.shift] * 4, mode="reflect") if self.shift else flat
         row_offsets, column_offsets = (
-            torch.randint(0, 2 * self.shift + 1, (len(images), 1), generator=generator) for _ in range(2)
+            torch.randint(0, 2 * self.shift + 1, (len(images), 1), generator=generator, device="cpu")
+            for _ in range(2)
         )
-        columns = column_offsets + torch.arange(width)
+        columns = column_offsets + torch.arange(width, device="cpu")
         if self.flip:
-            is_flipped = torch.randint(0, 2, (len(images), 1), generator=generator).bool()
+            is_flipped = torch.randint(0, 2, (len(images), 1), generator=generator, device="cpu").bool()
             columns = torch.where(is_flipped, columns.flip(1), columns)
-        rows = (row_offsets + torch.arange(height))[:, None, :, None]
-        image_numbers = torch.arange(len(images))[:, None, None, None]
-        channels = torch.arange(flat.shape[1])[None, :, None, None]
+        rows = (row_offsets + torch.arange(height, device="cpu"))[:, None, :, None]
+        image_numbers = torch.arange(len(images), device="cpu")[:, None, None, None]
+        channels = torch.arange(flat.shape[1], device="cpu")[None, :, None, None]
         return padded[image_numbers, channels, rows, columns[:, None, None, :]].reshape(images.shape)
 
 
