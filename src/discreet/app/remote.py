@@ -32,6 +32,7 @@ from ..mechanisms.protocols import BaseMechanism, Release, as_of
 from ..query import Answer, Query, WorkloadQuery
 from ..session import Session
 from .client import Job, Server, dataset_path, reads_reply
+from .estimator_json import describe_estimator
 
 if TYPE_CHECKING:
     from ..synthetic import SyntheticCopy
@@ -398,8 +399,6 @@ class RemoteCurator(_require.NearestNames):
         if isinstance(work, BaseMechanism):
             kind, body = "ask", {**self._described(work), "fresh": bool(fresh)}
         else:
-            from .web.estimator_json import describe_estimator
-
             listed = None if features is None else list(features)
             kind, body = "fit", {"estimator": describe_estimator(work), "target": target, "features": listed}
         if self.periods:

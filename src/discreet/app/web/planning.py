@@ -18,10 +18,10 @@ from ...explaining import explain as explain_price
 from ...explaining.explanation import fragment
 from ...explaining.subjects import USUAL_DELTA, explain_event
 from ...planning import Item, Model, Question, Together
+from ..estimator_json import describe_estimator, estimator_of
 from .bookkeeping import visible_releases
-from .estimator_json import describe_estimator, estimator_of
 from .odds import odds
-from .sessions import Desk, Request, Result, numbers, session_of
+from .sessions import Desk, Request, Result, exact, numbers, session_of
 
 
 def plan(desk: Desk, request: Request) -> Result:
@@ -77,7 +77,7 @@ def explain(desk: Desk, request: Request) -> Result:
         delta_option = {} if delta is None else {"delta": delta}
         return explanation_json(
             explain_price(
-                float(_registry.from_json(epsilon)),
+                float(exact(epsilon)),
                 audience=audience or "public",
                 neighbors=session.public.neighbors,
                 **delta_option,

@@ -37,7 +37,8 @@ from .sessions import Desk, Request, Result, entry_number, session_of, shown_num
 
 # The classes whose descriptions are read from the network, by package: what analysts ask with, and its parts.
 # Not here: events, budgets, models and their training (estimators are sent by their names, `estimator_json`;
-# of "learning" only two strategies of streams), and leaderboards without a guarantee.
+# of "learning" only strategies of streams, and what principal components need), and leaderboards without a
+# guarantee.
 _NAMES = {
     "public": """
         Boolean Bounds Categories Dates Public Related Text Unit
@@ -54,7 +55,7 @@ _NAMES = {
         SampleAndAggregate Select Sequential SmoothSensitivityMedian SparseVector StableMedian StableMode
         StableSparseVector Stack SubsampleAggregateStable TopK Truncate Variance
     """,
-    "learning": "Dense Toeplitz",
+    "learning": "Dense SecondMoments Toeplitz",
     "matrix": """
         AllRanges Attribute BinaryTree Buffered Cells Explicit Fourier Haar Identity Lower Marginals
         Optimal PIdentity Prefix Product Residuals Total Tree Union WeightedTree WorkloadMechanism
