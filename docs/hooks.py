@@ -241,13 +241,23 @@ def packages() -> list[str]:
     )
 
 
+def nested() -> list[str]:
+    """The packages inside of those that list what they offer as well: `mechanisms.matrix`."""
+    return sorted(
+        f"{package}.{module.name}"
+        for package in packages()
+        for module in pkgutil.iter_modules(import_module(f"discreet.{package}").__path__)
+        if module.ispkg and getattr(import_module(f"discreet.{package}.{module.name}"), "__all__", None)
+    )
+
+
 def reference() -> dict[str, str]:
     """One page for the names of `import discreet as dp`, and one for each package."""
     top = import_module("discreet")
     names = sorted(set(top.__all__) - set(packages()), key=str.casefold)
     intro = "What `import discreet as dp` offers. What a script may rely on: [three tiers](../api.md).\n"
     pages = {"reference/discreet.md": _page("discreet", names, intro)}
-    for package in packages():
+    for package in (*packages(), *nested()):
         module = import_module(f"discreet.{package}")
         text = f"{(module.__doc__ or '').split(chr(10) + chr(10))[0].strip()}\n".replace("<", "&lt;")
         pages[f"reference/{package}.md"] = _page(

@@ -8,8 +8,12 @@ knows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from threading import Lock
+from typing import TypeVar
+
+T = TypeVar("T")
 
 # How many charges were written in this context (that is, by this thread), and by all threads of this process.
 charges: ContextVar[int] = ContextVar("charges", default=0)
@@ -119,3 +123,14 @@ class Interruption(BaseException):
 # the data is a failure of that part, also what is no Exception: SystemExit, and PanicException, which polars
 # and other libraries written in Rust raise.
 INTERRUPTIONS = (KeyboardInterrupt, GeneratorExit, Interruption)
+
+
+def result_or(fallback: T, call: Callable[[], T]) -> T:
+    """Return what the code of others gives for a part of the data, or `fallback` where it fails: that it
+    fails, and how, depends on the part."""
+    try:
+        return call()
+    except INTERRUPTIONS:
+        raise
+    except BaseException:
+        return fallback

@@ -80,10 +80,9 @@ class Unit:
     def __post_init__(self) -> None:
         if self.column is not None:
             COLUMN("column", self.column)
-        if self.column == "":
-            raise _require.fail(
-                "column", self.column, "the name of a column, or None where a row is the unit"
-            )
+        _require.must(
+            self.column != "", "column", self.column, "the name of a column, or None where a row is the unit"
+        )
 
     def __repr__(self) -> str:
         limits = (("rows", self.rows), ("groups", self.groups))
@@ -98,10 +97,10 @@ def _set_missing(fact: Any, missing: Any, nullable: bool = True) -> None:
         is_number = isinstance(code, int | float) and not isinstance(code, bool) and math.isfinite(code)
         if not is_number and not (isinstance(code, str) and is_text(code)):
             raise _require.fail("missing", code, "made of numbers and texts, such as [98, 99, 'n/a']")
-    if codes and not nullable:
-        raise InvalidInput(
-            "a column with codes of missing values can be missing: leave nullable=False out, or missing=."
-        )
+    _require.that(
+        not codes or nullable,
+        "a column with codes of missing values can be missing: leave nullable=False out, or missing=.",
+    )
     object.__setattr__(fact, "missing", codes)
 
 
@@ -131,10 +130,10 @@ class Bounds:
     def __post_init__(self) -> None:
         _require.ordered(lower=self.lower, upper=self.upper)
         _set_missing(self, self.missing, self.nullable)
-        if self.lower < -_LARGEST or self.upper > _LARGEST:
-            raise InvalidInput(
-                f"bounds must lie within 2**1022 of zero, got {self.lower!r} and {self.upper!r}."
-            )
+        _require.that(
+            self.lower >= -_LARGEST and self.upper <= _LARGEST,
+            f"bounds must lie within 2**1022 of zero, got {self.lower!r} and {self.upper!r}.",
+        )
 
 
 @described("public.Categories")
@@ -275,19 +274,19 @@ class Related:
         object.__setattr__(self, "schema", _freeze(self.schema))
         key = (self.key,) if isinstance(self.key, str) else _require.listed(key=self.key)
         object.__setattr__(self, "key", key)
-        if self.private and self.unit is None:
-            raise InvalidInput(
-                f"table {self.name!r} is private: name the column that identifies the unit of a row, unit=..."
-            )
-        if self.private and self.key:
-            raise InvalidInput(
-                f"table {self.name!r} is private and cannot have a key: whether its values are unique would "
-                f"be a private fact."
-            )
-        if unknown := [column for column in self.key if column not in dict(self.schema)]:
-            raise InvalidInput(
-                f"the key of table {self.name!r} names {unknown}, which its schema does not declare."
-            )
+        _require.that(
+            not self.private or self.unit is not None,
+            f"table {self.name!r} is private: name the column that identifies the unit of a row, unit=...",
+        )
+        _require.that(
+            not self.private or not self.key,
+            f"table {self.name!r} is private and cannot have a key: whether its values are unique would "
+            f"be a private fact.",
+        )
+        _require.that(
+            not (unknown := [column for column in self.key if column not in dict(self.schema)]),
+            f"the key of table {self.name!r} names {unknown}, which its schema does not declare.",
+        )
 
 
 @described("public.Public")
@@ -313,15 +312,14 @@ class Public:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", _freeze(self.schema))
-        if not self.table:
-            raise _require.fail("table", self.table, "the name that queries have after FROM")
+        _require.must(self.table, "table", self.table, "the name that queries have after FROM")
         units = [(self.unit.column, self.schema), *((other.unit, other.schema) for other in self.tables)]
         for unit, schema in units:
-            if (fact := dict(schema).get(unit or "")) is not None and fact.missing:
-                raise InvalidInput(
-                    f"column {unit!r} tells people apart and has codes of missing values. Declare missing= "
-                    "for other columns only: rows without an id are left out."
-                )
+            _require.that(
+                (fact := dict(schema).get(unit or "")) is None or not fact.missing,
+                f"column {unit!r} tells people apart and has codes of missing values. Declare missing= "
+                "for other columns only: rows without an id are left out.",
+            )
         names = [self.table, *(other.name for other in self.tables)]
         if len({name.lower() for name in names}) < len(names):
             raise InvalidInput(f"two tables have the same name: {names}.")
@@ -408,10 +406,10 @@ def _freeze(schema: Any) -> tuple[tuple[str, Fact], ...]:
     if len(set(names)) < len(names):
         raise InvalidInput(f"a column is declared twice in the schema: {names}.")
     for name, fact in pairs:
-        if not isinstance(fact, FACTS):
-            raise _require.fail(
-                f"the schema of column {name!r}",
-                fact,
-                "Bounds(lower, upper), Categories([...]), Dates, Boolean or Text",
-            )
+        _require.must(
+            isinstance(fact, FACTS),
+            f"the schema of column {name!r}",
+            fact,
+            "Bounds(lower, upper), Categories([...]), Dates, Boolean or Text",
+        )
     return pairs

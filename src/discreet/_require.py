@@ -59,9 +59,24 @@ C = TypeVar("C")
 
 
 def fail(name: str, value: object, wanted: str) -> InvalidInput:
-    """Return the error for a bad argument, in the template of all messages; `wanted` completes "must be". It
-    is returned, not raised, so that `raise` stays visible at the call."""
+    """Return the error for a bad argument, in the template of all messages; `wanted` completes "must be"."""
     return InvalidInput(f"{name} must be {wanted}, got {_shown(value)}.", option=name.partition("[")[0])
+
+
+def must(holds: object, name: str, value: object, wanted: str) -> None:
+    """Require of an argument what its type and limits do not say; `wanted` completes "must be".
+
+    The texts are made also where the condition holds: in an inner loop, raise `fail` instead.
+    """
+    if not holds:
+        raise fail(name, value, wanted)
+
+
+def that(holds: object, otherwise: str) -> None:
+    """Require a fact about several arguments, or about one whose message needs more than a name and a value;
+    `otherwise` is the message."""
+    if not holds:
+        raise InvalidInput(otherwise)
 
 
 # The largest number of characters of a bad argument that a message shows. A convention.

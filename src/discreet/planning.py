@@ -338,8 +338,7 @@ def _from_mapping(work: Mapping[str, Any]) -> tuple[Work, float, float | None]:
     if unknown := sorted(set(work) - _FIELDS):
         raise InvalidInput(f"work has no field {unknown[0]!r}; it has {', '.join(sorted(_FIELDS))}.")
     kinds = [kind for kind in ("sql", "queries", "estimator") if kind in work]
-    if len(kinds) != 1:
-        raise InvalidInput("work must have exactly one of the fields sql, queries and estimator.")
+    _require.that(len(kinds) == 1, "work must have exactly one of the fields sql, queries and estimator.")
     weight, within = work.get("weight", _default_weight(work)), work.get("within")
     _require.price(weight=weight)
     if within is not None:
@@ -349,8 +348,7 @@ def _from_mapping(work: Mapping[str, Any]) -> tuple[Work, float, float | None]:
         return Question(work["sql"], (("rows", rows),) if rows is not None else ()), float(weight), within
     if kinds == ["queries"]:
         return Together(tuple(_require.listed(queries=work["queries"])), rows), float(weight), within
-    if "target" not in work:
-        raise InvalidInput("work with an estimator needs the field target.")
+    _require.that("target" in work, "work with an estimator needs the field target.")
     features = work.get("features")
     return (
         Model(

@@ -41,10 +41,12 @@ def test_a_tiny_rate_costs_no_less_than_the_formula(epsilon: float, beyond: floa
 
 
 def test_each_formula_is_refused_for_the_other_relation() -> None:
-    with pytest.raises(WrongRelation):
+    with pytest.raises(WrongRelation, match="amplification by Poisson sampling is proved for add_remove"):
         amplification.poisson(1.0, 0.0, rate=0.1, neighbors=REPLACE)
     for neighbors in (ADD_REMOVE, ZERO_OUT):
-        with pytest.raises(WrongRelation):
+        with pytest.raises(
+            WrongRelation, match="amplification by sampling without replacement is proved for"
+        ):
             amplification.without_replacement(1.0, 0.0, rate=0.1, neighbors=neighbors)
     assert amplification.without_replacement(1.0, 0.0, rate=0.1) == amplification.poisson(1.0, 0.0, rate=0.1)
 

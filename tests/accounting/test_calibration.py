@@ -73,17 +73,17 @@ def test_attacker_targets() -> None:
 
 
 @pytest.mark.parametrize(
-    "target",
+    ("target", "fact"),
     [
-        {},
-        {"epsilon": 1},
-        {"epsilon": 1, "delta": 1e-5, "advantage": 0.1},
-        {"tpr": 0.1},
-        {"tpr": 0.01, "fpr": 0.1},
+        ({}, "calibrate needs exactly one target"),
+        ({"epsilon": 1}, "calibrate needs exactly one target"),
+        ({"epsilon": 1, "delta": 1e-5, "advantage": 0.1}, "calibrate needs exactly one target"),
+        ({"tpr": 0.1}, "calibrate needs exactly one target"),
+        ({"tpr": 0.01, "fpr": 0.1}, "tpr must be above fpr = 0"),
     ],
 )
-def test_a_target_must_be_one_and_possible(target: dict[str, float]) -> None:
-    with pytest.raises(InvalidInput):
+def test_a_target_must_be_one_and_possible(target: dict[str, float], fact: str) -> None:
+    with pytest.raises(InvalidInput, match=fact):
         acc.calibrate(lambda s: acc.Gaussian(noise_multiplier=s), **target)  # type: ignore[arg-type]
 
 

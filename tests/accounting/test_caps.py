@@ -162,7 +162,7 @@ def test_a_sampled_run_asked_with_the_whole_budget_fits_and_a_second_does_not() 
     rule, item = caps.first(acc.Filter(epsilon=2, delta=1e-5), event, RequestedPrice(2, 1e-5))
     spent = rule.charge(rule.start(), item)
     assert 1.99 <= rule.used(spent) <= 2 * (1 + 1e-12)
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="this would raise epsilon from 2 to inf"):
         after(rule, spent, event, RequestedPrice(2, 1e-5))
 
 

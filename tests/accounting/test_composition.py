@@ -124,7 +124,7 @@ def test_the_central_limit_estimate_is_not_a_number() -> None:
     )
     assert round(estimate.approximately, 3) == 2.324  # below the truth 2.382: never charge with it
     assert "not a bound" in repr(estimate)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="must be a string or a real number"):
         float(estimate)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="accountant"):
         acc.epsilon(acc.Gaussian(noise_multiplier=1.0), delta=1e-5, accountant="clt")

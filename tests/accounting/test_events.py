@@ -63,7 +63,7 @@ def test_truncated_poisson_is_refused_unless_zero_out(neighbors: str) -> None:
 
 
 def test_events_of_different_relations_do_not_compose() -> None:
-    with pytest.raises(WrongRelation):
+    with pytest.raises(WrongRelation, match="events for different neighbor relations"):
         acc.compose([acc.PureDP(epsilon=1), acc.PureDP(epsilon=1, neighbors="replace")])  # type: ignore[arg-type]
 
 

@@ -94,7 +94,7 @@ def test_many_small_pure_releases_get_the_renyi_advantage() -> None:
 
 def test_a_refusal_changes_nothing_and_less_may_still_be_asked() -> None:
     spent = BUDGET.replay([ONE, ONE])
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="this would raise epsilon from 2 to 3"):
         BUDGET.charge(spent, acc.PureDP(epsilon=1.5))
     assert BUDGET.admits(spent, ONE)
 
@@ -115,7 +115,7 @@ def test_the_non_private_is_never_admitted() -> None:
 
 
 def test_another_relation_is_refused() -> None:
-    with pytest.raises(WrongRelation):
+    with pytest.raises(WrongRelation, match="this budget is proved for add_remove, not for"):
         BUDGET.admits([], acc.PureDP(epsilon=1, neighbors="replace"))  # type: ignore[arg-type]
 
 
@@ -149,22 +149,25 @@ def test_every_event_has_a_price_that_covers_each_lane(name: str) -> None:
 
 
 @for_each(
-    "make",
+    ("make", "fact"),
     [
-        lambda: Filter(epsilon=-1),
-        lambda: Filter(epsilon=1, delta=2.0),
-        lambda: Filter(epsilon=1, delta=1e-6, own_delta=1e-5),
-        lambda: Filter(epsilon=1, delta=1e-6, orders=(1.0,)),
-        lambda: acc.ZCDPFilter(rho=-1),
-        lambda: acc.Odometer(delta=0.0),
-        lambda: acc.Odometer(delta=1e-6, orders=()),
-        lambda: BUDGET.admits(Spent(sums=(Fraction(0),)), ONE),
-        lambda: Spent(sums=(Fraction(-1),)),
-        lambda: BUDGET.admits([], "everything"),  # type: ignore[arg-type]
+        (lambda: Filter(epsilon=-1), "epsilon must be zero or above"),
+        (lambda: Filter(epsilon=1, delta=2.0), "delta must be between 0 and 1"),
+        (lambda: Filter(epsilon=1, delta=1e-6, own_delta=1e-5), "own_delta must be at most delta = 1e-06"),
+        (lambda: Filter(epsilon=1, delta=1e-6, orders=(1.0,)), "order must be above 1"),
+        (lambda: acc.ZCDPFilter(rho=-1), "rho must be zero or above"),
+        (lambda: acc.Odometer(delta=0.0), "delta must be strictly between 0 and 1"),
+        (lambda: acc.Odometer(delta=1e-6, orders=()), "orders must not be empty"),
+        (
+            lambda: BUDGET.admits(Spent(sums=(Fraction(0),)), ONE),
+            "spent must be what this filter has spent: one sum for each of",
+        ),
+        (lambda: Spent(sums=(Fraction(-1),)), "spent must be zero or above"),
+        (lambda: BUDGET.admits([], "everything"), "event must be an accounting event"),  # type: ignore[arg-type]
     ],
 )
-def test_bad_input_is_refused(make: Callable[[], object]) -> None:
-    with pytest.raises(InvalidInput):
+def test_bad_input_is_refused(make: Callable[[], object], fact: str) -> None:
+    with pytest.raises(InvalidInput, match=fact):
         make()
 
 
@@ -182,7 +185,7 @@ def test_a_plan_fixed_in_advance_may_be_charged_at_once() -> None:
     assert isinstance(whole, acc.ApproximateDP)
     assert whole.epsilon == acc.epsilon(training, delta=4e-7)
     assert BUDGET.admits([], whole)
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="no finite epsilon is proved for this plan"):
         acc.at_once(acc.NonPrivate(), delta=1e-6)
 
 
@@ -488,7 +491,7 @@ def test_the_zcdp_filter_adds_up_rho() -> None:
         budget.replay([acc.ZCDP(rho=0.25)] * 3)
     assert acc.ZCDPFilter(rho=1, delta=1e-6).preview([], acc.ZCDP(rho=0.01, delta=1e-7)).fits == 10
     assert not budget.admits([], acc.ZCDP(rho=0.01, delta=1e-9))
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match="has no price by the zcdp accountant"):
         budget.admits([], acc.Gaussian(noise_multiplier=2.0).sampled(0.1))
 
 

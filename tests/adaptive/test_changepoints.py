@@ -420,10 +420,10 @@ def test_wrong_input_is_named(says, make):
 
 def test_a_change_has_numbers_that_floats_hold():
     for wrong in ({"most": 10**400}, {"before": 10**400}, {"after": -(10**400)}):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="must be a number that a float holds"):
             GaussianChange(**{"before": 0, "after": 1, **wrong})
     for before, after in ((Fraction(1, 10**400), 0.5), (0.5, 1 - Fraction(1, 10**400))):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="must be strictly between 0 and 1"):
             BernoulliChange(before=before, after=after)
 
 

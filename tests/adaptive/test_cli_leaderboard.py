@@ -189,7 +189,7 @@ def test_as_a_library_it_takes_private_boards_only_and_survives_a_restart(tmp_pa
     terms: dict[str, Any] = {"public": public, "target": "y", "id": "id"}
     with pytest.raises(InvalidInput, match="ShakyLadder or a SparseVectorBoard"):
         Leaderboard.open(curator, Ladder(**terms))  # type: ignore[arg-type]
-    with pytest.raises(NotPrivate):
+    with pytest.raises(NotPrivate, match="this has no privacy guarantee"):
         curator.start(Ladder(**terms))
     board = Leaderboard.open(curator, ShakyLadder(**terms, epsilon=200, delta=0.01, step=0.25, budget=3))
     told = board.submit("a", {1: 1, 2: 0, 3: 1, 4: 0})

@@ -420,32 +420,35 @@ def test_the_rest_of_the_lord_sequence_fits_too():
 
 
 @for_each(
-    "make",
+    ("make", "fact"),
     [
-        lambda: Saffron(alpha=0),
-        lambda: Saffron(alpha=0.05, wealth=0.06),
-        lambda: Saffron(alpha=0.05, candidate=1.0),
-        lambda: Saffron(alpha=0.05, spending="fast"),
-        lambda: Addis(alpha=0.05, candidate=0.5, discard=0.5),
-        lambda: Lord3(alpha=0.05, wealth=0.04, payout=0.02),
-        lambda: Lord3(alpha=0.05, wealth="0.04"),
-        lambda: Listed(terms=0.5),
-        lambda: GeneralizedAlphaInvesting(alpha=0.05, fraction=0),
-        lambda: GeneralizedAlphaInvesting(alpha=0.05, power=0),
-        lambda: PowerLaw(exponent=1.0),
-        lambda: Listed(terms=()),
-        lambda: Listed(terms=(0.2, 0.3)),
-        lambda: Listed(terms=(0.9, 0.3)),
-        lambda: Saffron(alpha=0.05).run([0.5, 1.5]),
-        lambda: Saffron(alpha=0.05).run([[0.5]]),
-        lambda: Saffron(alpha=0.05).run(["a"]),
-        lambda: Saffron(alpha=0.05).start().test(float("nan")),
-        lambda: Lord3(alpha=0.05).start().test(-1),
-        lambda: benjamini_hochberg([0.1], alpha=2),
+        (lambda: Saffron(alpha=0), "alpha must be strictly between 0 and 1"),
+        (lambda: Saffron(alpha=0.05, wealth=0.06), "Give at most alpha"),
+        (lambda: Saffron(alpha=0.05, candidate=1.0), "candidate must be strictly between 0 and 1"),
+        (lambda: Saffron(alpha=0.05, spending="fast"), "spending must be PowerLaw, Javanmard or Listed"),
+        (lambda: Addis(alpha=0.05, candidate=0.5, discard=0.5), "must be above candidate"),
+        (lambda: Lord3(alpha=0.05, wealth=0.04, payout=0.02), "add up to more than"),
+        (lambda: Lord3(alpha=0.05, wealth="0.04"), "wealth must be a number"),
+        (lambda: Listed(terms=0.5), "terms must be a list"),
+        (
+            lambda: GeneralizedAlphaInvesting(alpha=0.05, fraction=0),
+            "fraction must be strictly between 0 and 1",
+        ),
+        (lambda: GeneralizedAlphaInvesting(alpha=0.05, power=0), "power must be above zero"),
+        (lambda: PowerLaw(exponent=1.0), r"exponent must be in \(1, 50\]: at or below one the sequence has"),
+        (lambda: Listed(terms=()), "terms must not be empty"),
+        (lambda: Listed(terms=(0.2, 0.3)), "Sort them from largest to smallest"),
+        (lambda: Listed(terms=(0.9, 0.3)), "Make them smaller"),
+        (lambda: Saffron(alpha=0.05).run([0.5, 1.5]), "p-values must be numbers in"),
+        (lambda: Saffron(alpha=0.05).run([[0.5]]), "p-values must be a flat sequence"),
+        (lambda: Saffron(alpha=0.05).run(["a"]), "p-values must be numbers in"),
+        (lambda: Saffron(alpha=0.05).start().test(float("nan")), "p-values must be numbers in"),
+        (lambda: Lord3(alpha=0.05).start().test(-1), "p-values must be numbers in"),
+        (lambda: benjamini_hochberg([0.1], alpha=2), "alpha must be strictly between 0 and 1"),
     ],
 )
-def test_wrong_input_is_named(make):
-    with pytest.raises(InvalidInput):
+def test_wrong_input_is_named(make, fact):
+    with pytest.raises(InvalidInput, match=fact):
         make()
 
 

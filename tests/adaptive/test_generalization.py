@@ -186,11 +186,11 @@ def test_adding_and_removing_is_charged_twice_for_replacing() -> None:
 def test_nonsense_is_refused(bad: Any) -> None:
     for function in (gen.max_information, gen.mutual_information):
         price = "epsilon" if function is gen.max_information else "rho"
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="failure must be"):
             function(**{price: 0.1, "n": 10, "sample_error": exact, "failure": bad})
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="confidence must be"):
         gen.best(acc.PureDP(epsilon=1), n=10, sample_error=exact, confidence=bad)
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="step must be"):
         gen.ladder_error(n=10, submissions=10, step=bad, failure=0.1)
 
 

@@ -203,9 +203,22 @@ def test_what_is_refused_is_refused_before_data_is_read_or_noise_drawn(question:
     assert entropy.drawn == drawn
 
 
-@for_each("training", [float("nan"), float("inf"), "x", None, (), (0.5, None), {"a": 1}, True, 1j])
-def test_nonsense_as_a_training_value_is_refused(training: Any) -> None:
-    with pytest.raises(InvalidInput):
+@for_each(
+    ("training", "fact"),
+    [
+        (float("nan"), "training must be a number"),
+        (float("inf"), "training must be finite"),
+        ("x", "training must be a list"),
+        (None, "training must be a list"),
+        ((), "training must not be empty"),
+        ((0.5, None), "training value"),
+        ({"a": 1}, "training must be a list"),
+        (True, "training must be a number"),
+        (1j, "training must be a list"),
+    ],
+)
+def test_nonsense_as_a_training_value_is_refused(training: Any, fact: str) -> None:
+    with pytest.raises(InvalidInput, match=fact):
         Check(statistic=CountsBelow(column="x", thresholds=(0.5,)), training=training)
 
 

@@ -167,9 +167,19 @@ def test_what_is_refused_is_refused_before_data_is_read() -> None:
     assert entropy.drawn == drawn
 
 
-@pytest.mark.parametrize("predictions", [None, {}, [1, 2], {1: 0, "a": 1}, "x", {(1, 2): 0}])
-def test_nonsense_is_no_submission(predictions: Any) -> None:
-    with pytest.raises(InvalidInput):
+@pytest.mark.parametrize(
+    ("predictions", "fact"),
+    [
+        (None, "predictions must be labels by id, at least one"),
+        ({}, "predictions must be labels by id, at least one"),
+        ([1, 2], "predictions must be labels by id, at least one"),
+        ({1: 0, "a": 1}, "the ids of a submission must be all"),
+        ("x", "predictions must be labels by id, at least one"),
+        ({(1, 2): 0}, "the ids of a submission must be all"),
+    ],
+)
+def test_nonsense_is_no_submission(predictions: Any, fact: str) -> None:
+    with pytest.raises(InvalidInput, match=fact):
         Submission.of("team", predictions)
 
 

@@ -81,7 +81,7 @@ def test_a_watch_over_sql_is_paid_at_the_start_and_halts_for_good(people: dp.Ses
     assert people.spent == 1
     again = people.watch(200, epsilon=1, positives=1, number=watch.number)
     for one in (watch, again):
-        with pytest.raises(dp.Halted):
+        with pytest.raises(dp.Halted, match="positives were given, so this has halted for"):
             one.ask("ward = 'a'")
     assert people.curator.verify() == []
 
@@ -105,13 +105,20 @@ def test_a_watch_takes_python_statistics_only_where_it_was_priced_for_them(peopl
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "ward = ", "age > 1; DROP TABLE people", "1=1) UNION SELECT (1=1", "nobody = 1", "age > 1 LIMIT 3"],
+    ("text", "fact"),
+    [
+        ("", "the query cannot be parsed as SQL"),
+        ("ward = ", "the query cannot be parsed as SQL"),
+        ("age > 1; DROP TABLE people", "one statement is answered at a time, and"),
+        ("1=1) UNION SELECT (1=1", "the query cannot be parsed as SQL"),
+        ("nobody = 1", "nothing is declared of a column"),
+        ("age > 1 LIMIT 3", "a statistic is one COUNT or SUM and"),
+    ],
 )
-def test_what_is_no_condition_changes_nothing(people: dp.Session, text: str) -> None:
+def test_what_is_no_condition_changes_nothing(people: dp.Session, text: str, fact: str) -> None:
     watch = people.watch(200, epsilon=1)
     before = people.ledger.anchor
-    with pytest.raises(dp.InvalidInput):
+    with pytest.raises(dp.InvalidInput, match=fact):
         watch.ask(text)
     assert people.ledger.anchor == before
 
@@ -139,9 +146,9 @@ def test_a_statistic_in_sql_is_described_and_refuses_everything_but_one_number()
         "SELECT COUNT(*), SUM(age) FROM people",
         "SELECT ward, COUNT(*) FROM people GROUP BY ward",
     ):
-        with pytest.raises(dp.InvalidInput):
+        with pytest.raises(dp.InvalidInput, match="a statistic is one COUNT or SUM and nothing else"):
             SqlStatistic(sql=text).sensitivity(PUBLIC)
-    with pytest.raises(dp.InvalidInput):
+    with pytest.raises(dp.InvalidInput, match="sql must be one SELECT"):
         SqlStatistic(sql=3)  # type: ignore[arg-type]
 
 
@@ -205,7 +212,7 @@ def test_answerers_at_work_at_the_same_time_are_charged_one_by_one_and_share_the
         holdout.answer(Check(statistic=CountNonNull(column="age"), training=0.9))
         assert not second.ask("age > 89").above
     assert people.spent == pytest.approx(3.5)
-    with pytest.raises(dp.BudgetExceeded):
+    with pytest.raises(dp.BudgetExceeded, match="the dataset's budget: this would raise epsilon"):
         people.watch(200, epsilon=1)
     assert people.watch(200, epsilon=0.4).number > holdout.number
 
@@ -291,7 +298,7 @@ def test_an_old_copy_is_found_against_an_anchor_and_a_state_put_back_by_hand_is_
     anchor = people.ledger.anchor
     assert people.curator.verify(anchor) == []
     _swap_states(path, live.number)
-    with pytest.raises(dp.DiscreetError):
+    with pytest.raises(dp.DiscreetError, match="something was planted there, or taken away"):
         Curator.open(path, table()).resume(mechanism, live.number).answer(question)
     assert books.verify(Ledger(path)) != []
     for file in tmp_path.glob("people.ledger*"):

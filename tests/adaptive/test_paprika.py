@@ -221,7 +221,7 @@ def test_candidates_by_exact_p_values_would_break_any_epsilon():
         with pytest.raises(Unsupported, match="decisions alone"):
             Paprika(public=PUBLIC, epsilon=1, rejections=2, procedure=procedure)  # type: ignore[arg-type]
         if isinstance(procedure, Saffron):
-            with pytest.raises(Unsupported):
+            with pytest.raises(Unsupported, match="the levels of Saffron need p-values, not decisions"):
                 procedure.start().record(True)
 
 
@@ -306,40 +306,43 @@ def test_a_sum_from_a_table_with_its_declared_sensitivity():
 
 
 @for_each(
-    "wrong",
+    ("wrong", "fact"),
     [
-        {"epsilon": 0},
-        {"rejections": 0},
-        {"delta": 2.0},
-        {"procedure": "bh"},
-        {"sensitivity": 0},
-        {"score": "p"},
-        {"score": "log p"},
-        {"eta": 1.0},
-        {"floor": 0},
-        {"monotone": True, "paper": True},
-        {"questions": 0},
+        ({"epsilon": 0}, "epsilon must be above zero"),
+        ({"rejections": 0}, "rejections must be an integer of at least 1"),
+        ({"delta": 2.0}, "delta must be strictly between 0 and 1"),
+        ({"procedure": "bh"}, "sets its levels from exact p-values, or is no procedure"),
+        ({"sensitivity": 0}, "sensitivity must be an integer of at least 1"),
+        ({"score": "p"}, "score must be"),
+        ({"score": "log p"}, "eta, how far one person moves the logarithm"),
+        ({"eta": 1.0}, "eta, how far one person moves the logarithm"),
+        ({"floor": 0}, "floor must be strictly between 0 and 1"),
+        ({"monotone": True, "paper": True}, "the paper's scales have no monotone variant"),
+        ({"questions": 0}, "questions must be an integer of at least 1"),
     ],
 )
-def test_wrong_input_is_named(wrong):
-    with pytest.raises((InvalidInput, Unsupported)):
+def test_wrong_input_is_named(wrong, fact):
+    with pytest.raises((InvalidInput, Unsupported), match=fact):
         Paprika(**({"public": PUBLIC, "epsilon": 1, "rejections": 2} | wrong))
 
 
 @pytest.mark.parametrize(
-    "question",
+    ("question", "fact"),
     [
-        "is it?",
-        given(3, moved=2),
-        Hypothesis(
-            statistic=Trusted(function=lambda _: 1, claimed=Sensitivity(linf=1), entries=2), null=FLAT
+        ("is it?", "a question must be a Hypothesis"),
+        (given(3, moved=2), "one person moves the statistic by up to"),
+        (
+            Hypothesis(
+                statistic=Trusted(function=lambda _: 1, claimed=Sensitivity(linf=1), entries=2), null=FLAT
+            ),
+            "the statistic has several values",
         ),
     ],
 )
-def test_a_question_that_was_not_paid_for_is_refused_before_anything_is_drawn(question):
+def test_a_question_that_was_not_paid_for_is_refused_before_anything_is_drawn(question, fact):
     mechanism, entropy = Paprika(public=PUBLIC, epsilon=1, rejections=2), SeededEntropy(2)
     state = mechanism.start(EMPTY, entropy=entropy)
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match=fact):
         mechanism.answer(state, EMPTY, question, entropy=entropy)
 
 
@@ -353,32 +356,53 @@ def test_a_foreign_state_is_refused():
         {**good, "levels": {"used": 1}},
         {**good, "noise": "0"},
     ):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="the state is not one that"):
             mechanism.answer(state, EMPTY, given(500), entropy=entropy)
     monotone = Paprika(public=PUBLIC, epsilon=1, rejections=2, monotone=True)
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match="with monotone=True this mechanism was priced for"):
         monotone.answer(good, EMPTY, given(500, alternative="less"), entropy=entropy)
 
 
 @for_each(
-    "make",
+    ("make", "fact"),
     [
-        lambda: Binomial(trials=0, chance=0.5),
-        lambda: Binomial(trials=10**8, chance=0.5),
-        lambda: Binomial(trials=10, chance=1),
-        lambda: TruncatedExponential(trials=10, rate=1, bound=1, step=2),
-        lambda: TruncatedExponential(trials=10**6, rate=1, bound=1, step=0.001),
-        lambda: TruncatedExponential(trials=1, rate=1, bound=1e308, step=1e-10),
-        lambda: TruncatedExponential(trials=1, rate=1, bound=1, step=Fraction(1, 10**400)),
-        lambda: TruncatedExponential(trials=1, rate=10**400, bound=1, step=1),
-        lambda: Hypothesis(statistic="count", null=FLAT),  # type: ignore[arg-type]
-        lambda: Hypothesis(statistic=Sum("x"), null="flat"),  # type: ignore[arg-type]
-        lambda: Hypothesis(statistic=Sum("x"), null=FLAT, alternative="two-sided"),
-        lambda: critical(np.arange(3), np.ones(3) / 3, TwoLaplaces(first=1, second=2), 0.0),
+        (lambda: Binomial(trials=0, chance=0.5), "trials must be an integer of at least 1"),
+        (lambda: Binomial(trials=10**8, chance=0.5), "Choose a larger step, or fewer trials"),
+        (lambda: Binomial(trials=10, chance=1), "chance must be strictly between 0 and 1"),
+        (lambda: TruncatedExponential(trials=10, rate=1, bound=1, step=2), "Choose a smaller step"),
+        (
+            lambda: TruncatedExponential(trials=10**6, rate=1, bound=1, step=0.001),
+            "Choose a larger step, or fewer trials",
+        ),
+        (
+            lambda: TruncatedExponential(trials=1, rate=1, bound=1e308, step=1e-10),
+            "Choose a larger step, or fewer trials",
+        ),
+        (
+            lambda: TruncatedExponential(trials=1, rate=1, bound=1, step=Fraction(1, 10**400)),
+            "Choose a larger step, or fewer trials",
+        ),
+        (
+            lambda: TruncatedExponential(trials=1, rate=10**400, bound=1, step=1),
+            "rate must be a number that a float holds",
+        ),
+        (
+            lambda: Hypothesis(statistic="count", null=FLAT),
+            r"statistic must be a statistic, such as Count\(\) or",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: Hypothesis(statistic=Sum("x"), null="flat"),
+            r"null must be a distribution, such as Binomial\(",
+        ),  # type: ignore[arg-type]
+        (lambda: Hypothesis(statistic=Sum("x"), null=FLAT, alternative="two-sided"), "alternative must be"),
+        (
+            lambda: critical(np.arange(3), np.ones(3) / 3, TwoLaplaces(first=1, second=2), 0.0),
+            "no threshold has that probability",
+        ),
     ],
 )
-def test_a_hypothesis_that_makes_no_sense_is_refused(make):
-    with pytest.raises(InvalidInput):
+def test_a_hypothesis_that_makes_no_sense_is_refused(make, fact):
+    with pytest.raises(InvalidInput, match=fact):
         make()
 
 

@@ -126,23 +126,26 @@ def test_the_papers_shift_finds_no_more_than_noise_in_the_pvalue_does():
 
 
 @for_each(
-    "more",
+    ("more", "fact"),
     [
-        {"hypotheses": ()},
-        {"hypotheses": ("x",)},
-        {"candidates": 0},
-        {"candidates": M + 1},
-        {"alpha": 0},
-        {"epsilon": 0},
-        {"delta": 0.0},
-        {"score": "p"},
-        {"paper": True},
-        {"floor": 0},
-        {"hypotheses": (Hypothesis(statistic=Histogram(column="c0"), null=NULL),), "candidates": 1},
+        ({"hypotheses": ()}, "hypotheses must not be empty"),
+        ({"hypotheses": ("x",)}, r"hypotheses\[0\] must be a Hypothesis\(statistic="),
+        ({"candidates": 0}, "candidates must be an integer of at least 1"),
+        ({"candidates": M + 1}, "candidates must be at most the 25 hypotheses"),
+        ({"alpha": 0}, "alpha must be strictly between 0 and 1"),
+        ({"epsilon": 0}, "epsilon must be above zero"),
+        ({"delta": 0.0}, "delta must be strictly between 0 and 1"),
+        ({"score": "p"}, "score must be"),
+        ({"paper": True}, "the paper.s thresholds are for score"),
+        ({"floor": 0}, "floor must be strictly between 0 and 1"),
+        (
+            {"hypotheses": (Hypothesis(statistic=Histogram(column="c0"), null=NULL),), "candidates": 1},
+            "the statistic has several values",
+        ),
     ],
 )
-def test_wrong_input_is_named(more):
-    with pytest.raises(InvalidInput):
+def test_wrong_input_is_named(more, fact):
+    with pytest.raises(InvalidInput, match=fact):
         procedure(**more)
 
 

@@ -244,35 +244,89 @@ def test_what_cannot_be_told_is_one():
 
 
 @for_each(
-    "make",
+    ("make", "fact"),
     [
-        lambda: ProportionTest(public=FREE, column="ill", chance=0, epsilon=1),
-        lambda: ProportionTest(public=FREE, column="ill", chance=0.5, epsilon=0),
-        lambda: ProportionTest(public=FREE, column="ill", success="yes", chance=0.5, epsilon=1),
-        lambda: ProportionTest(public=FREE, column="arm", chance=0.5, epsilon=1),
-        lambda: ProportionTest(public=FREE, column="x", chance=0.5, epsilon=1),
-        # charged, and then the noise was too large for a float
-        lambda: ProportionTest(public=FREE, column="ill", chance=0.5, epsilon=1e-306),
-        lambda: ProportionTest(public=FREE, column="ill", chance=0.5, epsilon=1, alternative="both"),
-        lambda: ProportionTest(public=FREE, column="unknown", chance=0.5, epsilon=1),
-        lambda: ProportionTest(
-            public=Public(schema=SCHEMA, unit=Unit("who")), column="ill", chance=0.5, epsilon=1
+        (
+            lambda: ProportionTest(public=FREE, column="ill", chance=0, epsilon=1),
+            "chance must be strictly between 0 and 1",
         ),
-        lambda: GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.5), epsilon=1),
-        lambda: GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.5, 0.5), epsilon=1),
-        lambda: GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.5, 0), epsilon=1),
-        lambda: IndependenceTest(public=FREE, first="arm", second="arm", epsilon=1),
-        lambda: IndependenceTest(public=FREE, first="arm", second="x", epsilon=1),
-        lambda: IndependenceTest(public=FREE, first="arm", second="site", epsilon=1, runs=5),
-        lambda: TwoSampleMeanTest(public=FREE, column="x", group="site", epsilon=1, step=1),
-        lambda: TwoSampleMeanTest(public=FREE, column="x", group="arm", epsilon=1, step=100),
-        lambda: TwoSampleMeanTest(
-            public=FREE, column="x", group="site", groups=("p", "z"), epsilon=1, step=1
+        (
+            lambda: ProportionTest(public=FREE, column="ill", chance=0.5, epsilon=0),
+            "epsilon must be above zero",
+        ),
+        (
+            lambda: ProportionTest(public=FREE, column="ill", success="yes", chance=0.5, epsilon=1),
+            "success must be None: the column is true or false",
+        ),
+        (
+            lambda: ProportionTest(public=FREE, column="arm", chance=0.5, epsilon=1),
+            "success must be a declared category of column",
+        ),
+        (
+            lambda: ProportionTest(public=FREE, column="x", chance=0.5, epsilon=1),
+            "success must be the smallest number that counts as a success",
+        ),
+        # charged, and then the noise was too large for a float
+        (
+            lambda: ProportionTest(public=FREE, column="ill", chance=0.5, epsilon=1e-306),
+            r"epsilon must be between 1e-100 and 1e\+100",
+        ),
+        (
+            lambda: ProportionTest(public=FREE, column="ill", chance=0.5, epsilon=1, alternative="both"),
+            "alternative must be",
+        ),
+        (
+            lambda: ProportionTest(public=FREE, column="unknown", chance=0.5, epsilon=1),
+            "x, y, arm, site, ill",
+        ),
+        (
+            lambda: ProportionTest(
+                public=Public(schema=SCHEMA, unit=Unit("who")), column="ill", chance=0.5, epsilon=1
+            ),
+            "the unit of privacy is all rows of",
+        ),
+        (
+            lambda: GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.5), epsilon=1),
+            "declared categories, and there are",
+        ),
+        (
+            lambda: GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.5, 0.5), epsilon=1),
+            "the shares add up to",
+        ),
+        (
+            lambda: GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.5, 0), epsilon=1),
+            r"shares\[2\] must be above zero",
+        ),
+        (
+            lambda: IndependenceTest(public=FREE, first="arm", second="arm", epsilon=1),
+            "first and second are the same column",
+        ),
+        (
+            lambda: IndependenceTest(public=FREE, first="arm", second="x", epsilon=1),
+            "is declared as a number",
+        ),
+        (
+            lambda: IndependenceTest(public=FREE, first="arm", second="site", epsilon=1, runs=5),
+            "runs must be an integer of at least 99",
+        ),
+        (
+            lambda: TwoSampleMeanTest(public=FREE, column="x", group="site", epsilon=1, step=1),
+            "groups must be 2 different categories",
+        ),
+        (
+            lambda: TwoSampleMeanTest(public=FREE, column="x", group="arm", epsilon=1, step=100),
+            "step must be such that the bounds are 1 to 1073741824 steps",
+        ),
+        (
+            lambda: TwoSampleMeanTest(
+                public=FREE, column="x", group="site", groups=("p", "z"), epsilon=1, step=1
+            ),
+            "groups must be declared categories of column",
         ),
     ],
 )
-def test_wrong_input_is_named(make):
-    with pytest.raises((InvalidInput, PrivateFact, Unsupported)) as caught:
+def test_wrong_input_is_named(make, fact):
+    with pytest.raises((InvalidInput, PrivateFact, Unsupported), match=fact) as caught:
         make()
     assert isinstance(caught.value, DiscreetError)
 

@@ -250,9 +250,9 @@ def test_popular_ratings_alone_do_not_stand_out():
 def test_bad_arguments_are_refused():
     with pytest.raises(InvalidInput, match="'least squares' or 'lp'"):
         auditing.reconstruct(lambda g: 0, 3, method="guess")
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="l must be an integer of at least 1"):
         auditing.recursive_l_diversity({"a": [1], "s": [1]}, ["a"], "s", l=0)
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="width must be above zero"):
         auditing.ToInterval(0)
 
 

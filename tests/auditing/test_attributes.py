@@ -20,7 +20,7 @@ def test_the_guess_is_the_value_with_the_largest_posterior():
     assert auditing.guess_attributes(losses, prior=[0.9, 0.05, 0.05]).tolist() == [0, 0]
     assert auditing.guess_attributes(losses, prior=[0, 0, 1]).tolist() == [2, 2]
     for wrong in (np.zeros((3, 1)), np.zeros(3), np.full((2, 2), np.nan)):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match=r"losses must be .examples, values."):
             auditing.guess_attributes(wrong)
     with pytest.raises(InvalidInput, match="prior"):
         auditing.guess_attributes(losses, prior=[1, -1, 1])
@@ -52,7 +52,7 @@ def test_an_overfitted_network_gives_away_a_hidden_pixel_of_its_members_and_less
     found = auditing.attribute_inference(np.stack([losses(0), losses(1)], axis=1), coin, inside)
     assert found.members == found.others == 150
     assert found.advantage > 0.1
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="whether it was in the training data"):
         auditing.attribute_inference(np.zeros((3, 2)), [0, 1, 0], [True, True, True])
 
 
@@ -107,7 +107,7 @@ def test_exposure_is_log2_of_all_candidates_over_the_rank():
     assert auditing.exposure(3.0, others).bits == pytest.approx(8)
     assert auditing.exposure(5000.0, others).bits == 0
     assert auditing.exposure(1.0, np.ones(7)).bits == 0  # ties count against it
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="exposure needs the surprises of other candidates, and"):
         auditing.exposure(1.0, [])
 
 

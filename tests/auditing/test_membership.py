@@ -97,7 +97,7 @@ def test_ties_count_half_and_bad_scores_are_refused():
     assert auditing.Roc.of([1.0, 1.0], [1.0, 0.0]).auc == 0.75
     assert auditing.Roc.from_labels([1.0, 2.0, 0.0], [True, True, False]).tpr_at(0.0) == 1
     for scores in (([], [1.0]), ([math.nan], [1.0])):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="a ROC curve needs scores of members and"):
             auditing.Roc.of(*scores)
     with pytest.raises(InvalidInput, match="3 scores for 2"):
         auditing.Roc.from_labels([1.0, 2.0, 3.0], [True, False])
@@ -112,7 +112,7 @@ def test_margins_are_the_logit_of_the_confidence_where_that_does_not_saturate():
     confidence = special.softmax(logits, axis=1)[np.arange(50), labels]
     assert auditing.margins(logits, labels) == pytest.approx(auditing.logit_scaled(confidence))
     assert auditing.margins([[900.0, 0.0]], [0])[0] == 900  # the confidence is 1 to all digits
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="logits must have a row for each example,"):
         auditing.margins([[1.0, 2.0]], [0, 1])
 
 
@@ -177,7 +177,7 @@ def test_quantile_regression_finds_the_conditional_quantile():
     assert scores[1].std() == pytest.approx(1, abs=0.15)
     assert roc.auc == pytest.approx(stats.norm.cdf(2 / math.sqrt(2)), abs=0.03)
     assert roc.tpr_at(0.01) > 2 * auditing.Roc.of(members, others).tpr_at(0.01)
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="one confidence and one row of features"):
         auditing.by_quantile(members, z[:5], outside, x)
 
 

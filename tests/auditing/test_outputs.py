@@ -137,7 +137,7 @@ def test_a_table_of_other_public_facts_is_a_mistake_and_not_an_output():
     public = Public(schema={"age": Bounds(0, 8)})
     other = Public(schema={"age": Bounds(0, 9)})
     here, there = tables.Memory({"age": [8]}, public), tables.Memory({"age": [8]}, other)
-    with pytest.raises(PublicMismatch):
+    with pytest.raises(PublicMismatch, match="the mechanism was priced for other public facts"):
         auditing.audit(mechanisms.noisy_sum(public, "age", epsilon=1), here, there, runs=100)
 
 

@@ -81,5 +81,5 @@ def test_delta_is_taken_off_before_the_ratio():
 def test_impossible_counts_are_refused():
     with pytest.raises(InvalidInput, match="more hits than runs"):
         auditing.Guesses(hits=3, first=2, false_hits=0, second=2)
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="confidence must be strictly between 0 and 1"):
         auditing.Guesses(hits=1, first=2, false_hits=0, second=2).epsilon(confidence=1.0)

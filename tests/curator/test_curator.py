@@ -234,21 +234,27 @@ def test_many_small_gaussians_cost_less_than_their_sum(curator):
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("bad", "fact"),
     [
-        lambda: Budget(),
-        lambda: Budget(epsilon=1, rho=1),
-        lambda: Budget(epsilon=0),
-        lambda: Budget(epsilon=-1),
-        lambda: Budget(epsilon=float("nan")),
-        lambda: Budget(epsilon=float("inf")),
-        lambda: Budget(rho=1, delta=1),
-        lambda: Policy(budget=Budget(epsilon=1), analysts={"steward": None}),
-        lambda: Policy(budget=Budget(epsilon=1), analysts=(("a", None), ("a", None))),
+        (lambda: Budget(), "a budget is given as epsilon or as"),
+        (lambda: Budget(epsilon=1, rho=1), "a budget is given as epsilon or as"),
+        (lambda: Budget(epsilon=0), "epsilon must be above zero"),
+        (lambda: Budget(epsilon=-1), "epsilon must be above zero"),
+        (lambda: Budget(epsilon=float("nan")), "epsilon must be a number"),
+        (lambda: Budget(epsilon=float("inf")), "epsilon must be finite"),
+        (lambda: Budget(rho=1, delta=1), "delta must be below 1; sensible values are far below one over"),
+        (
+            lambda: Policy(budget=Budget(epsilon=1), analysts={"steward": None}),
+            "analysts need printable names that differ from each",
+        ),
+        (
+            lambda: Policy(budget=Budget(epsilon=1), analysts=(("a", None), ("a", None))),
+            "analysts need printable names that differ from each",
+        ),
     ],
 )
-def test_bad_budgets_are_refused(bad):
-    with pytest.raises(InvalidInput):
+def test_bad_budgets_are_refused(bad, fact):
+    with pytest.raises(InvalidInput, match=fact):
         bad()
 
 
@@ -428,7 +434,7 @@ def test_a_stored_release_has_the_value_type_and_error_it_had_when_it_was_made(t
 
 def test_a_budget_below_what_an_analyst_has_spent_is_refused(curator):
     curator.ask(noisy_count(PUBLIC, epsilon=0.75), analyst="ann")
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="this would raise epsilon from 0 to 0"):
         curator.change_policy(
             Policy(budget=Budget(epsilon=3, delta=1e-6), analysts={"ann": Budget(epsilon=0.5)})
         )
@@ -445,11 +451,17 @@ def test_names_that_could_deceive_a_reader_of_the_ledger_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    "bad",
-    [{"budget": 3}, {"analysts": {"ann": 1}}, {"analysts": ["ann"]}, {"analysts": "ann"}, {"analysts": 3}],
+    ("bad", "fact"),
+    [
+        ({"budget": 3}, r"budget must be a Budget, such as Budget\(epsilon=1\)"),
+        ({"analysts": {"ann": 1}}, "must be a Budget, such as"),
+        ({"analysts": ["ann"]}, r"analysts must be pairs of a name and a Budget \(or None\)"),
+        ({"analysts": "ann"}, "analysts must be a list"),
+        ({"analysts": 3}, "analysts must be a list"),
+    ],
 )
-def test_a_policy_is_made_of_budgets(bad):
-    with pytest.raises(InvalidInput):
+def test_a_policy_is_made_of_budgets(bad, fact):
+    with pytest.raises(InvalidInput, match=fact):
         Policy(**{"budget": Budget(epsilon=1), **bad})
 
 

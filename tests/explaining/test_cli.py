@@ -74,13 +74,21 @@ def test_a_model_file_and_an_event(tmp_path: Path) -> None:
 def test_junk_is_refused(tmp_path: Path, junk: bytes) -> None:
     path = tmp_path / "junk.bin"
     path.write_bytes(junk)
-    with pytest.raises(dp.InvalidInput):
+    with pytest.raises(dp.InvalidInput, match="is neither a ledger, nor a model file"):
         run(str(path))
 
 
-@pytest.mark.parametrize("args", [("-1",), ("nan",), ("nothing-here",), ("1", "--for", "child")])
-def test_bad_input_is_refused(args: tuple[str, ...]) -> None:
-    with pytest.raises(dp.InvalidInput):
+@pytest.mark.parametrize(
+    ("args", "fact"),
+    [
+        (("-1",), "an epsilon is zero or above and finite"),
+        (("nan",), "an epsilon is zero or above and finite"),
+        (("nothing-here",), "a ledger, a data file with its ledger"),
+        (("1", "--for", "child"), "--for must be one of public, policy, engineer"),
+    ],
+)
+def test_bad_input_is_refused(args: tuple[str, ...], fact: str) -> None:
+    with pytest.raises(dp.InvalidInput, match=fact):
         run(*(("--", *args) if args[0] == "-1" else args))
 
 

@@ -140,7 +140,7 @@ def test_a_model_is_explained_by_the_price_of_its_training() -> None:
 def test_seeded_values_are_not_said_to_be_private() -> None:
     text = flat(dp.explain(acc.NonPrivate()))
     assert "There is no bound" in text
-    with pytest.raises(dp.InvalidInput):
+    with pytest.raises(dp.InvalidInput, match="where nothing is promised there is nothing to"):
         dp.explain(acc.NonPrivate()).plot()
 
 
@@ -161,7 +161,7 @@ def test_pictures_are_well_formed(people: dp.Session, tmp_path: object) -> None:
         ElementTree.fromstring(shown.plot(heading).svg())
     path = shown.plot().save(f"{tmp_path}/p.svg")
     assert path.read_text().startswith("<svg")
-    with pytest.raises(dp.InvalidInput):
+    with pytest.raises(dp.InvalidInput, match="heading must be"):
         shown.plot("nothing")
 
 
@@ -173,15 +173,34 @@ def test_every_epsilon_can_be_explained(epsilon: float) -> None:
         assert str(shown)
 
 
-@pytest.mark.parametrize("wrong", [-1, math.nan, "x", None, True, object(), dp.Budget])
-def test_what_has_no_price_is_refused(wrong: object) -> None:
-    with pytest.raises(dp.InvalidInput):
+@pytest.mark.parametrize(
+    ("wrong", "fact"),
+    [
+        (-1, "epsilon must be zero or above"),
+        (math.nan, "epsilon must be a number"),
+        ("x", "subject must be an epsilon, an event, an answer, a release, a"),
+        (None, "subject must be an epsilon, an event, an answer, a release, a"),
+        (True, "subject must be an epsilon, an event, an answer, a release, a"),
+        (object(), "subject must be an epsilon, an event, an answer, a release, a"),
+        (dp.Budget, "subject must be an epsilon, an event, an answer, a release, a"),
+    ],
+)
+def test_what_has_no_price_is_refused(wrong: object, fact: str) -> None:
+    with pytest.raises(dp.InvalidInput, match=fact):
         dp.explain(wrong)
 
 
-@pytest.mark.parametrize("options", [{"audience": "child"}, {"delta": 2}, {"delta": -1}, {"neighbors": "x"}])
-def test_wrong_options_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(dp.DiscreetError):
+@pytest.mark.parametrize(
+    ("options", "fact"),
+    [
+        ({"audience": "child"}, "audience must be"),
+        ({"delta": 2}, "delta must be between 0 and 1"),
+        ({"delta": -1}, "delta must be between 0 and 1"),
+        ({"neighbors": "x"}, "neighbors must be one of add_remove, replace, zero_out"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, object], fact: str) -> None:
+    with pytest.raises(dp.DiscreetError, match=fact):
         dp.explain(1.0, **options)  # type: ignore[arg-type]
 
 
@@ -301,9 +320,9 @@ def test_several_counts_and_mechanisms_are_explained(people: dp.Session) -> None
     assert dp.explain(release).risk.epsilon <= 0.25
     with pytest.raises(dp.DiscreetError):
         people.explain("SELECT nothing FROM rand_hie", epsilon=0.5)
-    with pytest.raises(dp.DiscreetError):
+    with pytest.raises(dp.DiscreetError, match="text must be a text"):
         people.explain(["SELECT COUNT(*) AS n FROM rand_hie"], epsilon=0.5)  # type: ignore[arg-type]
-    with pytest.raises(dp.DiscreetError):
+    with pytest.raises(dp.DiscreetError, match="explain has no option"):
         people.explain(COUNT, epsilon=0.5, colour="red")
 
 

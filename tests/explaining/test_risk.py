@@ -95,9 +95,19 @@ def test_where_nothing_is_promised_nothing_is_claimed() -> None:
         assert math.isinf(risk.cost(1.0))
 
 
-@pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan, "half", True, None])
-def test_a_belief_is_a_probability(wrong: object) -> None:
-    with pytest.raises(dp.InvalidInput):
+@pytest.mark.parametrize(
+    ("wrong", "fact"),
+    [
+        (-0.1, "prior must be between 0 and 1"),
+        (1.1, "prior must be between 0 and 1"),
+        (math.nan, "prior must be a number"),
+        ("half", "prior must be a number"),
+        (True, "prior must be a number"),
+        (None, "prior must be a number"),
+    ],
+)
+def test_a_belief_is_a_probability(wrong: object, fact: str) -> None:
+    with pytest.raises(dp.InvalidInput, match=fact):
         Risk(acc.PureDP(epsilon=1)).after(wrong)  # type: ignore[arg-type]
 
 

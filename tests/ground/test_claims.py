@@ -123,7 +123,7 @@ def test_one_ledger_for_sql_models_tests_streams_and_copies() -> None:
     for number, task in enumerate(work, start=1):
         task()
         assert people.spent == pytest.approx(0.5 * number, abs=1e-9)
-    with pytest.raises(dp.BudgetExceeded):
+    with pytest.raises(dp.BudgetExceeded, match="this would raise epsilon from"):
         people.sql("SELECT SUM(dose) AS d FROM people", epsilon=0.5)
     assert people.curator.verify() == []
 

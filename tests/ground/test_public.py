@@ -40,24 +40,27 @@ def test_a_size_is_declared_or_refused():
 
 
 @for_each(
-    "bad",
+    ("bad", "fact"),
     [
-        lambda: Bounds(3, 2),
-        lambda: Bounds(2, 2),
-        lambda: Bounds(float("nan"), 1),
-        lambda: Bounds(0, float("inf")),
-        lambda: Categories([]),
-        lambda: Categories("abc"),
-        lambda: Categories(["a", "a"]),
-        lambda: Categories([1.5]),
-        lambda: Public(neighbors="nearby"),
-        lambda: Public(size=0),
-        lambda: Public(schema={"age": (0, 1)}),
-        lambda: Public(schema=[("a", Bounds(0, 1)), ("a", Bounds(0, 1))]),
+        (lambda: Bounds(3, 2), "lower must be below upper"),
+        (lambda: Bounds(2, 2), "lower must be below upper"),
+        (lambda: Bounds(float("nan"), 1), "lower must be a number"),
+        (lambda: Bounds(0, float("inf")), "upper must be finite"),
+        (lambda: Categories([]), "values must not be empty"),
+        (lambda: Categories("abc"), "values must be a list"),
+        (lambda: Categories(["a", "a"]), "categories must differ from each other"),
+        (lambda: Categories([1.5]), "a category must be a string or an"),
+        (lambda: Public(neighbors="nearby"), "neighbors must be one of add_remove, replace, zero_out"),
+        (lambda: Public(size=0), "size must be an integer of at least 1"),
+        (lambda: Public(schema={"age": (0, 1)}), "the schema of column"),
+        (
+            lambda: Public(schema=[("a", Bounds(0, 1)), ("a", Bounds(0, 1))]),
+            "a column is declared twice in the schema",
+        ),
     ],
 )
-def test_bad_facts_are_refused(bad):
-    with pytest.raises(InvalidInput):
+def test_bad_facts_are_refused(bad, fact):
+    with pytest.raises(InvalidInput, match=fact):
         bad()
 
 
@@ -121,28 +124,31 @@ def test_the_bundled_schema_covers_its_categories():
 
 
 @for_each(
-    "wrong",
+    ("wrong", "fact"),
     [
-        lambda: Bounds(0, 10**400),
-        lambda: Bounds(-1.7e308, 0),
-        lambda: Bounds(0, 1, nullable="no"),
-        lambda: Categories(5),
-        lambda: Categories("abc"),
-        lambda: Public(schema=5),
-        lambda: Public(schema=[1]),
-        lambda: Public(schema={3: Bounds(0, 1)}),
-        lambda: Public(unit="person"),
-        lambda: Public(tables=5),
-        lambda: Public(tables=("visits",)),
-        lambda: Public(version=3),
-        lambda: Related(name=3),
-        lambda: Related(name="visits", private=True, unit=3),
-        lambda: Related(name="visits", key=3),
-        lambda: Unit(column=3),
+        (lambda: Bounds(0, 10**400), "bounds must lie within"),
+        (lambda: Bounds(-1.7e308, 0), "bounds must lie within"),
+        (lambda: Bounds(0, 1, nullable="no"), "nullable must be True or False"),
+        (lambda: Categories(5), "values must be a list"),
+        (lambda: Categories("abc"), "values must be a list"),
+        (lambda: Public(schema=5), "schema must be a list"),
+        (lambda: Public(schema=[1]), "a_column must be a list"),
+        (
+            lambda: Public(schema={3: Bounds(0, 1)}),
+            r"schema must be public facts by the name of a column, such as \{",
+        ),
+        (lambda: Public(unit="person"), r"unit must be rows\(\) or Unit\("),
+        (lambda: Public(tables=5), "tables must be a list"),
+        (lambda: Public(tables=("visits",)), r"tables\[0\] must be Related\("),
+        (lambda: Public(version=3), "version must be a text"),
+        (lambda: Related(name=3), "name must be a text"),
+        (lambda: Related(name="visits", private=True, unit=3), "unit must be a text"),
+        (lambda: Related(name="visits", key=3), "key must be a list"),
+        (lambda: Unit(column=3), "column must be the name of a column"),
     ],
 )
-def test_public_facts_are_checked_where_they_are_declared(wrong):
-    with pytest.raises(InvalidInput):
+def test_public_facts_are_checked_where_they_are_declared(wrong, fact):
+    with pytest.raises(InvalidInput, match=fact):
         wrong()
 
 

@@ -59,22 +59,22 @@ def test_events_nest():
 
 
 @for_each(
-    "data",
+    ("data", "fact"),
     [
-        {"type": "os.system"},
-        {"type": "accounting.NoSuch"},
-        {"type": 3},
-        {},
-        {"type": "accounting.PureDP", "epsilon": 1, "extra": 2},
-        {"type": "accounting.PureDP"},
-        {"fraction": "1/0"},
-        {"fraction": "one third"},
-        {"fraction": 3},
-        {"float": "nan"},
+        ({"type": "os.system"}, "is not a known type"),
+        ({"type": "accounting.NoSuch"}, "is not a known type"),
+        ({"type": 3}, "is not a known type"),
+        ({}, "is not a known type"),
+        ({"type": "accounting.PureDP", "epsilon": 1, "extra": 2}, "PureDP has no field"),
+        ({"type": "accounting.PureDP"}, "PureDP cannot be made from the fields"),
+        ({"fraction": "1/0"}, "a fraction is written as"),
+        ({"fraction": "one third"}, "a fraction is written as"),
+        ({"fraction": 3}, "a fraction is written as"),
+        ({"float": "nan"}, "is not a known type"),
     ],
 )
-def test_what_is_not_exactly_a_known_thing_is_refused(data):
-    with pytest.raises(DescriptionError):
+def test_what_is_not_exactly_a_known_thing_is_refused(data, fact):
+    with pytest.raises(DescriptionError, match=fact):
         from_json(data)
 
 

@@ -53,7 +53,10 @@ def test_every_public_name_is_in_the_reference(pages: dict[str, str]) -> None:
         assert re.search(rf"^(:::.*\.|### ){name}$", top, re.M), name
     packages = hooks.packages()
     assert set(dp._PACKAGES) <= set(packages)
-    for package in packages:
+    assert {"mechanisms.matrix", "accounting.pld", "learning.pate", "learning.features"} <= set(
+        hooks.nested()
+    )
+    for package in (*packages, *hooks.nested()):
         page = pages[f"reference/{package}.md"]
         for name in import_module(f"discreet.{package}").__all__:
             assert re.search(rf"^(:::.*\.|### ){name}$", page, re.M) or _under_its_own_name(

@@ -78,49 +78,109 @@ def test_reports_of_another_randomizer_or_epsilon_are_neither_estimated_nor_shuf
 
 
 @for_each(
-    "build",
+    ("build", "fact"),
     [
-        lambda: local.OptimalUnary(epsilon=1, domain=1 << 30),
-        lambda: local.DuchiMean(epsilon=1, low=0, high=10**400),
-        lambda: local.DuchiMean(epsilon=1, low=-1e308, high=1e308),
-        lambda: local.DuchiMean(epsilon=1, low=1, high=1 + Fraction(1, 10**30)),
-        lambda: local.LaplaceMean(epsilon=1e-30, low=0, high=1),
-        lambda: local.PiecewiseMean(epsilon=1, low=1, high=1),
-        lambda: local.PiecewiseMean(epsilon=1, low=0, high=1, steps=0),
-        lambda: local.LongTermResponse(epsilon=1, first_epsilon=1, domain=3),
-        lambda: local.Rappor(epsilon=1, p=0.5, q=0.5 + 1e-15),
-        lambda: local.Rappor(epsilon=1, bits=2, hashes=3),
-        lambda: local.LocalHashing(epsilon=1, domain=9, buckets=3),
-        lambda: local.HadamardResponse(epsilon=1, domain=9, blocks=3),
-        lambda: local.SubsetSelection(epsilon=1, domain=9, size=9),
-        lambda: local.ClientBudget(epsilon=0),
-        lambda: local.ClientBudget(epsilon=1).answer("q", 3, 1, entropy=Entropy()),
-        lambda: local.ClientBudget(epsilon=1).answer(5, KARY, 1, entropy=Entropy()),
-        lambda: local.Shuffler(3, least=1),
-        lambda: local.Shuffler(KARY, least=0),
-        lambda: local.consistent("abc"),
-        lambda: KARY.respond([[1], [2, 3]], entropy=Entropy()),
-        lambda: local.LongTermResponse(epsilon=2, first_epsilon=1, domain=3).report(3, entropy=Entropy()),
-        lambda: local.Rappor(epsilon=2, bits=4).report(None, entropy=Entropy()),
-        lambda: local.Rappor(epsilon=2, bits=4).report([0, [1, 1]], entropy=Entropy()),
-        lambda: local.Rappor(epsilon=2).decode([[0] * 33], [3]),
+        (
+            lambda: local.OptimalUnary(epsilon=1, domain=1 << 30),
+            r"domain must be at most 2\*\*20, as reports have one bit per",
+        ),
+        (lambda: local.DuchiMean(epsilon=1, low=0, high=10**400), "high - low must be a number above"),
+        (lambda: local.DuchiMean(epsilon=1, low=-1e308, high=1e308), "high - low must be a number above"),
+        (
+            lambda: local.DuchiMean(epsilon=1, low=1, high=1 + Fraction(1, 10**30)),
+            "high - low must be a number above",
+        ),
+        (lambda: local.LaplaceMean(epsilon=1e-30, low=0, high=1), "epsilon must be at least 1e-9"),
+        (lambda: local.PiecewiseMean(epsilon=1, low=1, high=1), "low must be below high"),
+        (
+            lambda: local.PiecewiseMean(epsilon=1, low=0, high=1, steps=0),
+            "steps must be an integer of at least 1",
+        ),
+        (
+            lambda: local.LongTermResponse(epsilon=1, first_epsilon=1, domain=3),
+            "first_epsilon must be below epsilon = 1",
+        ),
+        (lambda: local.Rappor(epsilon=1, p=0.5, q=0.5 + 1e-15), "p must be below q = 0"),
+        (lambda: local.Rappor(epsilon=1, bits=2, hashes=3), "hashes must be at most the 2 bits"),
+        (
+            lambda: local.LocalHashing(epsilon=1, domain=9, buckets=3),
+            r"buckets must be a power of two from 2 to 2\*\*30",
+        ),
+        (
+            lambda: local.HadamardResponse(epsilon=1, domain=9, blocks=3),
+            "blocks must be a power of two up to the domain",
+        ),
+        (lambda: local.SubsetSelection(epsilon=1, domain=9, size=9), "size must be below the domain"),
+        (lambda: local.ClientBudget(epsilon=0), "epsilon must be above zero"),
+        (
+            lambda: local.ClientBudget(epsilon=1).answer("q", 3, 1, entropy=Entropy()),
+            "randomizer must be a client randomizer of discreet",
+        ),
+        (
+            lambda: local.ClientBudget(epsilon=1).answer(5, KARY, 1, entropy=Entropy()),
+            "question must be a text that names the question",
+        ),
+        (lambda: local.Shuffler(3, least=1), "randomizer must be a client randomizer of discreet"),
+        (lambda: local.Shuffler(KARY, least=0), "least must be an integer of at least 1"),
+        (lambda: local.consistent("abc"), "shares must be a list of finite numbers"),
+        (lambda: KARY.respond([[1], [2, 3]], entropy=Entropy()), "give one value, or an array with one"),
+        (
+            lambda: local.LongTermResponse(epsilon=2, first_epsilon=1, domain=3).report(3, entropy=Entropy()),
+            "this is not what `start` returned",
+        ),
+        (
+            lambda: local.Rappor(epsilon=2, bits=4).report(None, entropy=Entropy()),
+            "this is not what `start` returned",
+        ),
+        (
+            lambda: local.Rappor(epsilon=2, bits=4).report([0, [1, 1]], entropy=Entropy()),
+            "this is not what `start` returned",
+        ),
+        (lambda: local.Rappor(epsilon=2).decode([[0] * 33], [3]), "a value must be a word"),
         # its reports can be drawn, but 2**40 shares cannot be held
-        lambda: local.KaryResponse(epsilon=40, domain=1 << 40),
-        lambda: local.expectation_maximization(local.DuchiMean(epsilon=1, low=0, high=1), [1]),
+        (
+            lambda: local.KaryResponse(epsilon=40, domain=1 << 40),
+            r"domain must be at most 2\*\*24, as all shares are estimated at",
+        ),
+        (
+            lambda: local.expectation_maximization(local.DuchiMean(epsilon=1, low=0, high=1), [1]),
+            "randomizer must be a frequency oracle or a design",
+        ),
         # a report that no value leads to made all estimated shares NaN
-        lambda: local.expectation_maximization(local.DesignResponse(design=ONE_UNUSED), [0, 1, 2]),
+        (
+            lambda: local.expectation_maximization(local.DesignResponse(design=ONE_UNUSED), [0, 1, 2]),
+            "some reports cannot come from this randomizer",
+        ),
         # a word listed twice got a part of its share, or nothing
-        lambda: local.Rappor(epsilon=2).decode([[0] * 33], ["a", b"a"]),
-        lambda: local.LocalHashing(epsilon=1, domain=1 << 30).mean_squared_error(0),
-        lambda: local.ClientBudget.from_json({"epsilon": math.inf, "spent": "0", "answers": {}}),
-        lambda: local.SubsetSelection(epsilon=1, domain=9, size=2).estimate(np.array([[5, 3]], np.uint8)),
-        lambda: local.blend([0.5, 0.5], [0.1] * 3, [0.3, 0.3], 0.1),
-        lambda: local.blend([0.5], [-1.0], [0.3], [0.1], trusting=0.5),
-        lambda: local.blend(["x"], [1.0], [0.3], [math.nan]),
+        (
+            lambda: local.Rappor(epsilon=2).decode([[0] * 33], ["a", b"a"]),
+            "some words are listed twice, and their share",
+        ),
+        (
+            lambda: local.LocalHashing(epsilon=1, domain=1 << 30).mean_squared_error(0),
+            "people must be an integer of at least 1",
+        ),
+        (
+            lambda: local.ClientBudget.from_json({"epsilon": math.inf, "spent": "0", "answers": {}}),
+            "this is not the stored state of a",
+        ),
+        (
+            lambda: local.SubsetSelection(epsilon=1, domain=9, size=2).estimate(np.array([[5, 3]], np.uint8)),
+            "each report must list different values in order",
+        ),
+        (
+            lambda: local.blend([0.5, 0.5], [0.1] * 3, [0.3, 0.3], 0.1),
+            r"variances must be single numbers or arrays of shape \(2,\)",
+        ),
+        (lambda: local.blend([0.5], [-1.0], [0.3], [0.1], trusting=0.5), "variances must be zero or above"),
+        (
+            lambda: local.blend(["x"], [1.0], [0.3], [math.nan]),
+            "estimates must be numbers or arrays of numbers",
+        ),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_message_of_ours(build: Any) -> None:
-    with pytest.raises(InvalidInput):
+def test_what_cannot_be_is_refused_with_a_message_of_ours(build: Any, fact: str) -> None:
+    with pytest.raises(InvalidInput, match=fact):
         build()
 
 

@@ -63,7 +63,7 @@ def test_numbers_go_through_reports_to_a_mean(folder: Path) -> None:
 
 def test_what_is_wrong_is_refused_without_repeating_a_value(folder: Path) -> None:
     Path("odd.txt").write_text("red\nsecret-color\n")
-    with pytest.raises(InvalidInput) as refusal:
+    with pytest.raises(InvalidInput, match="some lines are none of the categories") as refusal:
         run("randomize", "odd.txt", "--categories", "red,green", "--epsilon", "1")
     assert "secret" not in str(refusal.value)
     for arguments in (
@@ -88,7 +88,7 @@ def test_a_hostile_file_of_reports_is_refused_or_shown_as_text(folder: Path) -> 
     for categories in (None, [], ["a"], [1, 2]):
         header = json.dumps({"randomizer": kary, "categories": categories})
         Path("reports.jsonl").write_text(f"{header}\n0\n1\n")
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="does not describe a randomizer and its categories"):
             run("estimate", "reports.jsonl")
     header = json.dumps({"randomizer": kary, "categories": ["[/x]", "\x1b[2J"]})
     Path("reports.jsonl").write_text(f"{header}\n0\n1\n")

@@ -107,14 +107,14 @@ def test_small_shares_never_exceed_exp_epsilon(epsilon: float) -> None:
 @for_each("epsilon", [0, -1, float("inf"), float("nan"), "1", None, True, 1e-300])
 @for_each("name", ORACLES)
 def test_an_epsilon_that_cannot_be_had_is_refused(name: str, epsilon: object) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="epsilon must be"):
         ORACLES[name](epsilon=epsilon, domain=5)
 
 
 @for_each("domain", [1, 0, -3, 2.0, "5", None, (1 << 52) + 1])
 @for_each("name", ORACLES)
 def test_a_domain_that_is_none_is_refused(name: str, domain: object) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="domain must be"):
         ORACLES[name](epsilon=1, domain=domain)
 
 

@@ -104,7 +104,7 @@ def test_what_the_budget_does_not_hold_is_refused_before_anything_is_drawn() -> 
     assert entropy.drawn == 0
     assert device.spent == 1
     device.renew("a", oracle)
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="this answer costs epsilon"):
         device.answer("a", oracle, 3, entropy=entropy)
 
 
@@ -153,7 +153,7 @@ def test_the_state_survives_a_restart_and_holds_no_value() -> None:
     [{}, {"epsilon": "1", "spent": "2", "answers": {}}, {"epsilon": "x", "spent": "0", "answers": {}}, []],
 )
 def test_a_state_that_is_none_is_refused(state: Any) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="the stored state"):
         local.ClientBudget.from_json(state)
 
 

@@ -64,7 +64,7 @@ def test_consistency_never_moves_shares_away_from_the_truth() -> None:
     assert local.consistent([-1.0, -2.0], "norm_mul").tolist() == [0.5, 0.5]
     assert local.consistent([-1.0, 2.0], "clip").tolist() == [0.0, 2.0]
     for bad in ([], [float("nan")], [[1.0]]):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="shares must be a list of finite numbers"):
             local.consistent(bad)
 
 
@@ -120,7 +120,7 @@ def test_a_few_who_trust_the_curator_improve_what_many_report_locally() -> None:
     parts = local.blend([0.3], 0.01, [0.4], 0.02, trusting=0.25)
     assert parts.values.tolist() == pytest.approx([0.325])
     assert parts.variances.tolist() == pytest.approx([0.75**2 * 0.01 + 0.25**2 * 0.02])
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="both groups must estimate the same quantities"):
         local.blend([0.3, 0.7], 0.01, [0.4], 0.02)
     with pytest.raises(InvalidInput, match="the same quantities"):
         local.blend([0.3, 0.7], 0.01, [0.4, 0.5, 0.1], [0.02] * 3)

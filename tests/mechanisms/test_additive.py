@@ -150,7 +150,7 @@ def test_a_public_count_has_no_price_to_pay() -> None:
 
 def test_the_size_is_never_read_off_the_data_under_add_remove() -> None:
     assert "3" not in repr(SOURCE)
-    with pytest.raises(PrivateFact):
+    with pytest.raises(PrivateFact, match="a mean needs the number of units, and"):
         PUBLIC.declared_size("a mean")
 
 
@@ -168,7 +168,7 @@ def test_other_public_facts_are_refused_before_anything_is_read_or_drawn(change:
 @pytest.mark.parametrize("epsilon", [0, -1, math.inf, math.nan, "1", None, True])
 def test_an_impossible_epsilon_is_refused(epsilon: Any) -> None:
     for build in (noisy_count, lambda p, epsilon: noisy_sum(p, "x", epsilon=epsilon)):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="epsilon must be"):
             build(PUBLIC, epsilon=epsilon)
 
 

@@ -138,27 +138,42 @@ def test_post_processing_is_free_and_keeps_an_honest_error() -> None:
 
 
 @for_each(
-    "build",
+    ("build", "fact"),
     [
-        lambda: Clamp(),
-        lambda: Clamp(lower=2, upper=1),
-        lambda: Clamp(lower=math.nan),
-        lambda: Fold(lower=0, upper=0),
-        lambda: Round(step=0),
-        lambda: Truncate(step=-1),
-        lambda: PostProcessed(mechanism=Count(), function=Clamp(lower=0)),
-        lambda: PostProcessed(mechanism=noisy_count(facts(), epsilon=1), function=7),
-        lambda: PostProcessed(mechanism=noisy_count(facts(), epsilon=1), function=Count()),
-        lambda: Sequential(mechanisms=()),
-        lambda: Sequential(mechanisms=(Count(),)),
-        lambda: GroupPrivate(mechanism=noisy_count(facts(), epsilon=1), size=0),
-        lambda: Parallel(public=facts(), column="c", parts=()),
-        lambda: part_public(facts(), "c", "unknown"),
-        lambda: part_public(facts(), "x", "a"),
+        (lambda: Clamp(), "clamping needs lower, upper, or both"),
+        (lambda: Clamp(lower=2, upper=1), "lower must be below upper"),
+        (lambda: Clamp(lower=math.nan), "lower must be a number"),
+        (lambda: Fold(lower=0, upper=0), "lower must be below upper"),
+        (lambda: Round(step=0), "step must be above zero"),
+        (lambda: Truncate(step=-1), "step must be above zero"),
+        (
+            lambda: PostProcessed(mechanism=Count(), function=Clamp(lower=0)),
+            "mechanism must be a mechanism: something with public, event and",
+        ),
+        (
+            lambda: PostProcessed(mechanism=noisy_count(facts(), epsilon=1), function=7),
+            "function must be a function of the released value",
+        ),
+        (
+            lambda: PostProcessed(mechanism=noisy_count(facts(), epsilon=1), function=Count()),
+            "function must be a function of the released value",
+        ),
+        (lambda: Sequential(mechanisms=()), "mechanisms must not be empty"),
+        (
+            lambda: Sequential(mechanisms=(Count(),)),
+            r"mechanisms\[0\] must be a mechanism: something with public, event",
+        ),
+        (
+            lambda: GroupPrivate(mechanism=noisy_count(facts(), epsilon=1), size=0),
+            "size must be an integer of at least 1",
+        ),
+        (lambda: Parallel(public=facts(), column="c", parts=()), "parts must not be empty"),
+        (lambda: part_public(facts(), "c", "unknown"), "is not among the declared categories of column"),
+        (lambda: part_public(facts(), "x", "a"), "is declared as a number"),
     ],
 )
-def test_bad_parameters_are_refused(build: Any) -> None:
-    with pytest.raises(InvalidInput):
+def test_bad_parameters_are_refused(build: Any, fact: str) -> None:
+    with pytest.raises(InvalidInput, match=fact):
         build()
 
 
@@ -181,7 +196,7 @@ def test_a_sequence_costs_the_sum() -> None:
 
 def test_a_sequence_on_different_public_facts_is_refused() -> None:
     parts = (noisy_sum(facts(), "x", epsilon=1), noisy_sum(facts(REPLACE), "x", epsilon=1))
-    with pytest.raises(PublicMismatch):
+    with pytest.raises(PublicMismatch, match="the mechanisms were priced for different public facts,"):
         Sequential(mechanisms=parts)
 
 
@@ -337,7 +352,7 @@ def test_two_mechanisms_for_one_category_are_refused() -> None:
 
 def test_people_with_many_rows_may_be_in_many_parts_so_they_are_refused() -> None:
     public = Public(schema=SCHEMA, unit=Unit("person"))
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match="the unit of privacy is all rows of"):
         Parallel(public=public, column="c", parts=(("a", noisy_count(facts(), epsilon=1)),))
 
 
@@ -377,9 +392,9 @@ def test_the_mean_of_perturbed_records_is_their_sum_over_the_public_size() -> No
 def test_input_perturbation_needs_a_public_size() -> None:
     with pytest.raises(WrongRelation, match="input perturbation"):
         InputPerturbation.for_epsilon(1, public=facts(), column="x")
-    with pytest.raises(PrivateFact):
+    with pytest.raises(PrivateFact, match="input perturbation needs the number of units, and"):
         InputPerturbation.for_epsilon(1, public=Public(schema=SCHEMA, neighbors=REPLACE), column="x")
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="release_as must be"):
         InputPerturbation(public=facts(REPLACE), column="x", scale=Fraction(1), release_as="median")  # type: ignore[arg-type]
 
 

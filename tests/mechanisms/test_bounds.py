@@ -88,21 +88,21 @@ def test_edges_are_public_and_missing_values_count_for_nothing():
 
 
 @for_each(
-    "bad",
+    ("bad", "fact"),
     [
-        {"epsilon": 0},
-        {"epsilon": math.inf},
-        {"smallest": 0},
-        {"smallest": -1},
-        {"smallest": math.nan},
-        {"levels": -1},
-        {"levels": 2.5},
-        {"levels": 5000},
-        {"smallest": 1e200, "levels": 900},
+        ({"epsilon": 0}, "epsilon must be above zero"),
+        ({"epsilon": math.inf}, "epsilon must be finite"),
+        ({"smallest": 0}, "smallest must be above zero"),
+        ({"smallest": -1}, "smallest must be above zero"),
+        ({"smallest": math.nan}, "smallest must be a number"),
+        ({"levels": -1}, "levels must be an integer of at least 0"),
+        ({"levels": 2.5}, "levels must be an integer"),
+        ({"levels": 5000}, "levels must be at most 1,000"),
+        ({"smallest": 1e200, "levels": 900}, "smallest, levels must be such that smallest"),
     ],
 )
-def test_bad_parameters_are_refused(bad):
-    with pytest.raises(InvalidInput):
+def test_bad_parameters_are_refused(bad, fact):
+    with pytest.raises(InvalidInput, match=fact):
         histogram(**bad)
 
 

@@ -219,7 +219,7 @@ def test_impossible_targets_are_refused(call: Any, epsilon: float, delta: float)
 def test_the_laplace_scale_is_exact() -> None:
     assert noise_scales.discrete_laplace(0.1, 3) == 3 / Fraction(0.1)
     for bad in (0, -1, math.inf, math.nan):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="epsilon must be"):
             noise_scales.discrete_laplace(bad)
 
 

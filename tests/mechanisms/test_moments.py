@@ -308,9 +308,9 @@ def test_bad_parameters_are_refused(cls, bad):
 
 
 def test_undeclared_bounds_and_units_of_many_rows_are_refused():
-    with pytest.raises(PrivateFact):
+    with pytest.raises(PrivateFact, match="nothing is declared of column"):
         Mean(public=Public(), column="v", epsilon=1, step=1)
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match="the unit of privacy is all rows of"):
         Mean(public=facts(unit=Unit("person")), column="v", epsilon=1, step=1)
 
 

@@ -315,37 +315,46 @@ def test_descriptions_rebuild_noise(noise: Any) -> None:
 
 
 @for_each(
-    "build",
+    ("build", "fact"),
     [
-        lambda: IntegerLaplace(scale=0),
-        lambda: IntegerLaplace(scale=-1),
-        lambda: IntegerLaplace(scale=math.inf),
-        lambda: IntegerLaplace(scale=math.nan),
-        lambda: IntegerLaplace(scale=1, sensitivity=-1),
-        lambda: IntegerLaplace(scale=1, sensitivity=1.5),
-        lambda: IntegerLaplace(scale=1, neighbors="swap"),
-        lambda: IntegerLaplace.for_epsilon(0),
-        lambda: IntegerLaplace.for_epsilon(math.inf),
-        lambda: IntegerLaplace.for_epsilon(1, sensitivity=0),
-        lambda: IntegerLaplace.for_rho(-1),
-        lambda: IntegerLaplace.for_privacy(epsilon=1, delta=2),
-        lambda: IntegerGaussian(variance=0),
-        lambda: IntegerGaussian(variance=1, linf=-2),
-        lambda: IntegerGaussian.for_rho(0),
-        lambda: IntegerGaussian.for_privacy(epsilon=1, delta=0),
-        lambda: IntegerGaussian.for_privacy(epsilon=math.nan, delta=0.1),
-        lambda: GridLaplace.for_epsilon(1, step=0, sensitivity=1),
-        lambda: GridLaplace.for_epsilon(1, step=1, sensitivity=-1),
-        lambda: GridLaplace.for_epsilon(1, step=1, sensitivity=1, entries=0),
-        lambda: GridGaussian.for_rho(1, step=1, sensitivity=math.inf),
-        lambda: GridGaussian.for_rho(1, step=1, sensitivity=1, linf=-1),
-        lambda: GridLaplace(step=1, scale=0, sensitivity=1),
-        lambda: IntegerLaplace(scale=1).error(1.0),
-        lambda: IntegerLaplace(scale=1).error(0.5, entries=0),
+        (lambda: IntegerLaplace(scale=0), "scale must be above zero"),
+        (lambda: IntegerLaplace(scale=-1), "scale must be above zero"),
+        (lambda: IntegerLaplace(scale=math.inf), "scale must be finite"),
+        (lambda: IntegerLaplace(scale=math.nan), "scale must be a number"),
+        (lambda: IntegerLaplace(scale=1, sensitivity=-1), "sensitivity must be an integer of at least 0"),
+        (lambda: IntegerLaplace(scale=1, sensitivity=1.5), "sensitivity must be an integer"),
+        (
+            lambda: IntegerLaplace(scale=1, neighbors="swap"),
+            "neighbors must be one of add_remove, replace, zero_out",
+        ),
+        (lambda: IntegerLaplace.for_epsilon(0), "epsilon must be above zero"),
+        (lambda: IntegerLaplace.for_epsilon(math.inf), "epsilon must be finite"),
+        (
+            lambda: IntegerLaplace.for_epsilon(1, sensitivity=0),
+            "under this relation nobody's row moves the value",
+        ),
+        (lambda: IntegerLaplace.for_rho(-1), "rho must be above zero"),
+        (lambda: IntegerLaplace.for_privacy(epsilon=1, delta=2), "delta must be between 0 and 1"),
+        (lambda: IntegerGaussian(variance=0), "variance must be above zero"),
+        (lambda: IntegerGaussian(variance=1, linf=-2), "linf must be an integer of at least 0"),
+        (lambda: IntegerGaussian.for_rho(0), "rho must be above zero"),
+        (lambda: IntegerGaussian.for_privacy(epsilon=1, delta=0), "delta must be strictly between 0 and 1"),
+        (lambda: IntegerGaussian.for_privacy(epsilon=math.nan, delta=0.1), "epsilon must be a number"),
+        (lambda: GridLaplace.for_epsilon(1, step=0, sensitivity=1), "step must be above zero"),
+        (lambda: GridLaplace.for_epsilon(1, step=1, sensitivity=-1), "sensitivity must be above zero"),
+        (
+            lambda: GridLaplace.for_epsilon(1, step=1, sensitivity=1, entries=0),
+            "entries must be an integer of at least 1",
+        ),
+        (lambda: GridGaussian.for_rho(1, step=1, sensitivity=math.inf), "sensitivity must be finite"),
+        (lambda: GridGaussian.for_rho(1, step=1, sensitivity=1, linf=-1), "linf must be above zero"),
+        (lambda: GridLaplace(step=1, scale=0, sensitivity=1), "scale must be above zero"),
+        (lambda: IntegerLaplace(scale=1).error(1.0), "confidence must be strictly between 0 and 1"),
+        (lambda: IntegerLaplace(scale=1).error(0.5, entries=0), "entries must be an integer of at least 1"),
     ],
 )
-def test_bad_parameters_are_refused(build: Any) -> None:
-    with pytest.raises(InvalidInput):
+def test_bad_parameters_are_refused(build: Any, fact: str) -> None:
+    with pytest.raises(InvalidInput, match=fact):
         build()
 
 
@@ -353,7 +362,7 @@ def test_bad_parameters_are_refused(build: Any) -> None:
 def test_what_is_not_an_integer_is_refused_and_nothing_is_drawn(values: Any) -> None:
     entropy = CountingEntropy()
     for noise in NOISES[:6]:
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="integers are needed, got an array of"):
             noise(values, entropy=entropy)
     assert entropy.drawn == 0
 
@@ -364,7 +373,7 @@ def test_what_is_not_an_integer_is_refused_and_nothing_is_drawn(values: Any) -> 
 def test_what_is_not_a_finite_real_is_refused_on_a_grid_and_nothing_is_drawn(values: Any) -> None:
     entropy = CountingEntropy()
     for noise in NOISES[6:]:
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="finite real numbers are needed"):
             noise(values, entropy=entropy)
     assert entropy.drawn == 0
 

@@ -413,43 +413,43 @@ def test_errors_are_known_at_the_largest_confidence_below_one():
 
 
 @for_each(
-    "bad",
+    ("bad", "fact"),
     [
-        {"q": -0.1},
-        {"q": 1.5},
-        {"q": math.nan},
-        {"q": Fraction(1, 10**7)},
-        {"q": "half"},
-        {"epsilon": 0},
-        {"epsilon": math.inf},
-        {"epsilon": math.nan},
-        {"step": 0},
-        {"step": -1},
-        {"step": math.inf},
-        {"step": 2.0**-80},
+        ({"q": -0.1}, "q must be between 0 and 1"),
+        ({"q": 1.5}, "q must be between 0 and 1"),
+        ({"q": math.nan}, "q must be a number"),
+        ({"q": Fraction(1, 10**7)}, "q must be a fraction with a denominator of at most 1000000"),
+        ({"q": "half"}, "q must be a number"),
+        ({"epsilon": 0}, "epsilon must be above zero"),
+        ({"epsilon": math.inf}, "epsilon must be finite"),
+        ({"epsilon": math.nan}, "epsilon must be a number"),
+        ({"step": 0}, "step must be above zero"),
+        ({"step": -1}, "step must be above zero"),
+        ({"step": math.inf}, "step must be finite"),
+        ({"step": 2.0**-80}, "reach further than"),
     ],
 )
-def test_bad_parameters_of_a_quantile_are_refused(bad):
-    with pytest.raises(InvalidInput):
+def test_bad_parameters_of_a_quantile_are_refused(bad, fact):
+    with pytest.raises(InvalidInput, match=fact):
         Quantile(**({"public": facts(), "column": "v", "q": 0.5, "epsilon": 1, "step": 1} | bad))
 
 
 @for_each(
-    "bad",
+    ("bad", "fact"),
     [
-        {"qs": ()},
-        {"qs": (0.5, 0.2)},
-        {"qs": (0.5, 0.5)},
-        {"qs": (0, 0.5)},
-        {"qs": (0.5, 1)},
-        {"epsilon": -1},
-        {"jitter_bits": -1},
-        {"jitter_bits": 62},
-        {"step": 0},
+        ({"qs": ()}, "qs must not be empty"),
+        ({"qs": (0.5, 0.2)}, "qs must be increasing and strictly between 0 and 1"),
+        ({"qs": (0.5, 0.5)}, "qs must be increasing and strictly between 0 and 1"),
+        ({"qs": (0, 0.5)}, "qs must be increasing and strictly between 0 and 1"),
+        ({"qs": (0.5, 1)}, "qs must be increasing and strictly between 0 and 1"),
+        ({"epsilon": -1}, "epsilon must be above zero"),
+        ({"jitter_bits": -1}, "jitter_bits must be an integer of at least 0"),
+        ({"jitter_bits": 62}, "Use a larger step or less jitter"),
+        ({"step": 0}, "step must be above zero"),
     ],
 )
-def test_bad_parameters_of_many_quantiles_are_refused(bad):
-    with pytest.raises(InvalidInput):
+def test_bad_parameters_of_many_quantiles_are_refused(bad, fact):
+    with pytest.raises(InvalidInput, match=fact):
         ApproximateQuantiles(
             **({"public": facts(), "column": "v", "qs": (0.5,), "epsilon": 1, "step": 1} | bad)
         )
@@ -457,13 +457,13 @@ def test_bad_parameters_of_many_quantiles_are_refused(bad):
 
 def test_undeclared_columns_categories_and_units_of_many_rows_are_refused():
     build = {"q": 0.5, "epsilon": 1, "step": 1}
-    with pytest.raises(PrivateFact):
+    with pytest.raises(PrivateFact, match="nothing is declared of column 'w'"):
         Quantile(public=facts(), column="w", **build)
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="'v' is declared as categories"):
         Quantile(public=Public(schema={"v": Categories(["a"])}), column="v", **build)
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match="the unit of privacy is all rows of"):
         Quantile(public=facts(unit=Unit("person")), column="v", **build)
-    with pytest.raises(DiscreetError):
+    with pytest.raises(DiscreetError, match="outside must be an integer of at least 0"):
         MinMax(public=facts(), column="v", epsilon=1, step=1, outside=-1)
 
 

@@ -156,7 +156,7 @@ def test_reports_follow_the_design(lottery: Kary | Channel) -> None:
 
 
 def test_a_lottery_with_other_odds_fails_the_same_check() -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="report 0 of truth 0"):
         follows(Kary(categories=3, odds=F(23, 10)), as_design(Kary(categories=3, odds=2)).rows)
 
 
@@ -229,48 +229,72 @@ def test_zero_out_is_accepted_and_a_blank_is_someone_without_a_value() -> None:
 
 def test_units_of_many_rows_are_refused() -> None:
     public = Public(schema={"city": Categories(CITIES)}, neighbors=REPLACE, unit=Unit("name"))
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match="the unit of privacy is all rows of"):
         RandomizedResponse(public=public, column="city", epsilon=1)
 
 
 @for_each(
-    "build",
+    ("build", "fact"),
     [
-        lambda: Kary(categories=1, odds=2),
-        lambda: Kary(categories=2, odds=1),
-        lambda: Kary(categories=2, odds=math.nan),
-        lambda: Kary(categories=2, odds=math.inf),
-        lambda: optimal_response_design(2, 0),
-        lambda: optimal_response_design(2, math.inf),
-        lambda: optimal_response_design(2, 1e9),
-        lambda: two_coins(truth=1),
-        lambda: Channel(rows=((0.9, 0.2), (0.1, 0.8))),
-        lambda: Channel(rows=((F(1), F(0)), (F(1, 2), F(1, 2)))),
-        lambda: Channel(rows=((F(1, 2), F(1, 2)), (F(1, 2), F(1, 2)))),
-        lambda: Channel(rows=((F(3, 2), F(-1, 2)), (F(1, 2), F(1, 2)))),
-        lambda: Channel(rows=((F(1, 2), F(1, 2)),)),
-        lambda: Channel(rows=((F(1, 2), F(1, 2)), (F(1, 3), F(1, 3), F(1, 3)))),
-        lambda: RandomizedResponse(public=PUBLIC, column="city"),
-        lambda: RandomizedResponse(
-            public=PUBLIC, column="city", epsilon=1, lottery=Kary(categories=3, odds=2)
+        (lambda: Kary(categories=1, odds=2), "categories must be an integer of at least 2"),
+        (lambda: Kary(categories=2, odds=1), "odds must be above 1, or the reports say nothing"),
+        (lambda: Kary(categories=2, odds=math.nan), "odds must be a number"),
+        (lambda: Kary(categories=2, odds=math.inf), "odds must be finite"),
+        (lambda: optimal_response_design(2, 0), "epsilon must be above zero"),
+        (lambda: optimal_response_design(2, math.inf), "epsilon must be finite"),
+        (lambda: optimal_response_design(2, 1e9), "epsilon must be at most 500"),
+        (lambda: two_coins(truth=1), "truth must be strictly between 0 and 1"),
+        (lambda: Channel(rows=((0.9, 0.2), (0.1, 0.8))), "each row of a design must be probabilities"),
+        (
+            lambda: Channel(rows=((F(1), F(0)), (F(1, 2), F(1, 2)))),
+            "is possible for some truths and impossible for",
         ),
-        lambda: RandomizedResponse(public=PUBLIC, column="city", lottery=Kary(categories=2, odds=2)),
-        lambda: RandomizedResponse(public=PUBLIC, column="age", epsilon=1),
-        lambda: RandomizedResponse(
-            public=Public(schema={"city": Bounds(0, 1)}, neighbors=REPLACE), column="city", epsilon=1
+        (lambda: Channel(rows=((F(1, 2), F(1, 2)), (F(1, 2), F(1, 2)))), "Change a row, so that none is a"),
+        (
+            lambda: Channel(rows=((F(3, 2), F(-1, 2)), (F(1, 2), F(1, 2)))),
+            "each row of a design must be probabilities",
         ),
-        lambda: yes_fraction_variance(F(1, 2), 10),
+        (lambda: Channel(rows=((F(1, 2), F(1, 2)),)), "a design needs at least two rows of"),
+        (
+            lambda: Channel(rows=((F(1, 2), F(1, 2)), (F(1, 3), F(1, 3), F(1, 3)))),
+            "a design needs at least two rows of",
+        ),
+        (lambda: RandomizedResponse(public=PUBLIC, column="city"), "give either epsilon or a design of your"),
+        (
+            lambda: RandomizedResponse(
+                public=PUBLIC, column="city", epsilon=1, lottery=Kary(categories=3, odds=2)
+            ),
+            "give either epsilon or a design of your",
+        ),
+        (
+            lambda: RandomizedResponse(public=PUBLIC, column="city", lottery=Kary(categories=2, odds=2)),
+            "categories and column",
+        ),
+        (
+            lambda: RandomizedResponse(public=PUBLIC, column="age", epsilon=1),
+            "Bounds and categories are never read off the",
+        ),
+        (
+            lambda: RandomizedResponse(
+                public=Public(schema={"city": Bounds(0, 1)}, neighbors=REPLACE), column="city", epsilon=1
+            ),
+            "is declared as a number",
+        ),
+        (
+            lambda: yes_fraction_variance(F(1, 2), 10),
+            "p must be different from 1/2, or the reports say nothing",
+        ),
     ],
 )
-def test_bad_input_is_refused(build: object) -> None:
-    with pytest.raises(DiscreetError):
+def test_bad_input_is_refused(build: object, fact: str) -> None:
+    with pytest.raises(DiscreetError, match=fact):
         build()  # type: ignore[operator]
 
 
 def test_bad_codes_draw_nothing() -> None:
     entropy = CountingEntropy()
     for codes in ([0, 2], [-1], [0.5], [[0]]):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="codes must be"):
             two_coins().respond(np.array(codes), entropy)
     assert entropy.drawn == 0
 

@@ -402,7 +402,7 @@ def test_a_selection_that_does_not_fit_is_refused():
             candidates=("a", "a"),
             chooser=PermuteAndFlip(epsilon=1),
         )
-    with pytest.raises(WrongRelation):
+    with pytest.raises(WrongRelation, match="this PermuteAndFlip is proved for replace, not for"):
         select(PermuteAndFlip(epsilon=1, neighbors=REPLACE))
     cells, places = CellDistances(x="x", y="y", cells=3), Public(schema=PLACES)
     with pytest.raises(InvalidInput, match="priced for 1"):

@@ -224,7 +224,7 @@ def test_a_clear_mode_is_released_exactly_and_a_close_one_is_not() -> None:
     assert {mechanism(clear, entropy=entropy).value for _ in range(20)} == {"a"}
     told = mechanism(close, entropy=entropy)
     assert told.value is None
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="no error bound is known for this kind"):
         told.error(0.9)
     assert mechanism(clear, entropy=entropy).error(0.9) == 0
 
@@ -289,7 +289,7 @@ def test_the_stewards_own_function_cannot_let_an_exception_out(error: type[BaseE
         public=public, function=TrustedStable(function=broken, how_far=broken), epsilon=1, delta=1e-9
     )
     assert mechanism(counts_to_table((9, 0, 0), public), entropy=SeededEntropy(1)).value is None
-    with pytest.raises(DescriptionError):
+    with pytest.raises(DescriptionError, match="has no JSON description"):
         to_json(mechanism)
 
 
@@ -467,7 +467,9 @@ def test_stable_questions_are_answered_exactly_until_too_many_fail() -> None:
     for _ in range(2):
         state, answer = mechanism.answer(state, close, question, entropy=entropy)
         assert answer.value is None
-    with pytest.raises(Halted):  # at the second failure, not after a third
+    with pytest.raises(
+        Halted, match="failures were given, so this has halted for"
+    ):  # at the second failure, not after a third
         mechanism.answer(state, source, question, entropy=entropy)
     assert StableMode(column="c").distance(source, 0) >= mechanism.error(0.9)
 
@@ -602,7 +604,7 @@ def test_the_constants_of_the_lectures() -> None:
     # the threshold of the lectures, in whole counts: G - 4 g n_T + Lap(4 g n_T / epsilon) > 4 g n_T
     # ln(1/delta) / epsilon
     assert mechanism.reach <= 4 * rate * mechanism.count * math.log(1 / delta) / epsilon + 1
-    with pytest.raises(PrivateFact):
+    with pytest.raises(PrivateFact, match="the default number of subsamples needs the number"):
         SubsampleAggregateStable(
             public=Public(), columns=("c",), function=PartMode(column="c"), epsilon=1, delta=1e-6
         )
@@ -735,7 +737,7 @@ def test_the_ends_of_what_epsilon_may_be_are_allowed_as_they_are_written() -> No
 
 
 def test_a_stable_sparse_vector_whose_threshold_is_beyond_all_bounds_is_refused_before_it_is_paid() -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="the exponent must be between 0 and 20000"):
         StableSparseVector(public=X, epsilon=1e5, delta=0.1, failures=1, questions=2)
 
 
@@ -780,55 +782,135 @@ SAMPLED: dict[str, Any] = {"public": X, "columns": ("x",), "function": PartMean(
 
 
 @for_each(
-    "build",
+    ("build", "fact"),
     [
-        lambda: DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=0, delta=0.1),
-        lambda: DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=math.inf, delta=0.1),
-        lambda: DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=1, delta=0),
-        lambda: DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=1, delta=math.nan),
-        lambda: DistanceToInstability(public=X, function=StableMode(column="x"), epsilon=1, delta=0.1),
-        lambda: DistanceToInstability(public=X, function=len, epsilon=1, delta=0.1),
-        lambda: ProposeTestRelease(public=X, function=StableMode(column="c"), bound=1, epsilon=1, delta=0.1),
-        lambda: ProposeTestRelease(
-            public=X, function=StableMedian(column="x"), bound=0, epsilon=1, delta=0.1
+        (
+            lambda: DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=0, delta=0.1),
+            r"epsilon must be between 1e-12 and 1e\+06",
         ),
-        lambda: ProposeTestRelease(
-            public=X, function=StableMedian(column="x"), bound=9, epsilon=1, delta=0.1
+        (
+            lambda: DistanceToInstability(
+                public=X, function=StableMode(column="c"), epsilon=math.inf, delta=0.1
+            ),
+            "epsilon must be finite",
         ),
-        lambda: ProposeTestRelease(
-            public=X, function=StableMedian(column="x"), bound=1, epsilon=1, delta=0.1, share=1
+        (
+            lambda: DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=1, delta=0),
+            "delta must be strictly between 0 and 1",
         ),
-        lambda: StableMedian(column="x", step=0),
-        lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=-1),
-        lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=1, delta=0.9),
-        lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=1, step=100),
-        lambda: SmoothSensitivityMedian(public=X, column="c", epsilon=1),
-        lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=1, power=0),
-        lambda: StableSparseVector(public=X, epsilon=1, delta=0.1, failures=0, questions=1),
-        lambda: StableSparseVector(public=X, epsilon=1, delta=0.1, failures=1, questions=1, constants="mine"),
-        lambda: SampleAndAggregate(**SAMPLED, parts=0, bounds=Bounds(0, 1)),
-        lambda: SampleAndAggregate(**SAMPLED, parts=2, bounds=Bounds(0, 1), delta=0.1),
-        lambda: SampleAndAggregate(**SAMPLED, parts=2, bounds=Bounds(0, 1), aggregate="mode"),
-        lambda: SampleAndAggregate(**{**SAMPLED, "columns": "x"}, parts=2, bounds=Bounds(0, 1)),
-        lambda: SampleAndAggregate(**{**SAMPLED, "columns": ()}, parts=2, bounds=Bounds(0, 1)),
-        lambda: SampleAndAggregate(**{**SAMPLED, "function": 3}, parts=2, bounds=Bounds(0, 1)),
-        lambda: SubsampleAggregateStable(**SAMPLED, delta=0.1, rate=F(1, 10), subsamples=5),
-        lambda: SubsampleAggregateStable(**SAMPLED, delta=0.1, rate=0),
-        lambda: SubsampleAggregateStable(**SAMPLED, delta=2),
-        lambda: enough_subsamples(0, 0.1, 0.1),
+        (
+            lambda: DistanceToInstability(
+                public=X, function=StableMode(column="c"), epsilon=1, delta=math.nan
+            ),
+            "delta must be a number",
+        ),
+        (
+            lambda: DistanceToInstability(public=X, function=StableMode(column="x"), epsilon=1, delta=0.1),
+            "is declared as a number",
+        ),
+        (
+            lambda: DistanceToInstability(public=X, function=len, epsilon=1, delta=0.1),
+            r"function must be a stable function, such as StableMode\(column=",
+        ),
+        (
+            lambda: ProposeTestRelease(
+                public=X, function=StableMode(column="c"), bound=1, epsilon=1, delta=0.1
+            ),
+            "a category does not move by an amount",
+        ),
+        (
+            lambda: ProposeTestRelease(
+                public=X, function=StableMedian(column="x"), bound=0, epsilon=1, delta=0.1
+            ),
+            "bound must be an integer of at least 1",
+        ),
+        (
+            lambda: ProposeTestRelease(
+                public=X, function=StableMedian(column="x"), bound=9, epsilon=1, delta=0.1
+            ),
+            "steps is no less than the whole range",
+        ),
+        (
+            lambda: ProposeTestRelease(
+                public=X, function=StableMedian(column="x"), bound=1, epsilon=1, delta=0.1, share=1
+            ),
+            "share must be strictly between 0 and 1",
+        ),
+        (lambda: StableMedian(column="x", step=0), "step must be above zero"),
+        (
+            lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=-1),
+            "epsilon must be between 1e-06 and 1000",
+        ),
+        (
+            lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=1, delta=0.9),
+            "delta must be between 0 and 0",
+        ),
+        (
+            lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=1, step=100),
+            "step must be small enough that the bounds of column",
+        ),
+        (lambda: SmoothSensitivityMedian(public=X, column="c", epsilon=1), "is declared as categories"),
+        (
+            lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=1, power=0),
+            "power must be an integer of at least 1",
+        ),
+        (
+            lambda: StableSparseVector(public=X, epsilon=1, delta=0.1, failures=0, questions=1),
+            "failures must be an integer of at least 1",
+        ),
+        (
+            lambda: StableSparseVector(
+                public=X, epsilon=1, delta=0.1, failures=1, questions=1, constants="mine"
+            ),
+            "constants must be",
+        ),
+        (
+            lambda: SampleAndAggregate(**SAMPLED, parts=0, bounds=Bounds(0, 1)),
+            "parts must be an integer of at least 1",
+        ),
+        (
+            lambda: SampleAndAggregate(**SAMPLED, parts=2, bounds=Bounds(0, 1), delta=0.1),
+            "delta must be None: the mean has Laplace noise and is purely",
+        ),
+        (
+            lambda: SampleAndAggregate(**SAMPLED, parts=2, bounds=Bounds(0, 1), aggregate="mode"),
+            "aggregate must be",
+        ),
+        (
+            lambda: SampleAndAggregate(**{**SAMPLED, "columns": "x"}, parts=2, bounds=Bounds(0, 1)),
+            "columns must be a list",
+        ),
+        (
+            lambda: SampleAndAggregate(**{**SAMPLED, "columns": ()}, parts=2, bounds=Bounds(0, 1)),
+            "columns must not be empty",
+        ),
+        (
+            lambda: SampleAndAggregate(**{**SAMPLED, "function": 3}, parts=2, bounds=Bounds(0, 1)),
+            "function must be callable on an Arrow table, such as",
+        ),
+        (
+            lambda: SubsampleAggregateStable(**SAMPLED, delta=0.1, rate=F(1, 10), subsamples=5),
+            "A unit must be in half a subsample",
+        ),
+        (
+            lambda: SubsampleAggregateStable(**SAMPLED, delta=0.1, rate=0),
+            "rate must be strictly between 0 and 1",
+        ),
+        (lambda: SubsampleAggregateStable(**SAMPLED, delta=2), "delta must be strictly between 0 and 1"),
+        (lambda: enough_subsamples(0, 0.1, 0.1), "size must be an integer of at least 1"),
     ],
 )
-def test_bad_input_is_refused(build: Any) -> None:
-    with pytest.raises(DiscreetError):
+def test_bad_input_is_refused(build: Any, fact: str) -> None:
+    with pytest.raises(DiscreetError, match=fact):
         build()
 
 
 def test_units_of_many_rows_are_refused_where_one_row_is_assumed() -> None:
     public = Public(schema={"x": Bounds(0, 9), "c": Categories(["a", "b"])}, unit=Unit("who"))
     for function in (StableMode(column="c"), StableMedian(column="x")):
-        with pytest.raises(Unsupported):
+        with pytest.raises(Unsupported, match="the unit of privacy is all rows of"):
             DistanceToInstability(public=public, function=function, epsilon=1, delta=0.1)
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match="the unit of privacy is all rows of"):
         SmoothSensitivityMedian(public=public, column="x", epsilon=1)
 
 

@@ -294,32 +294,50 @@ def test_many_rows_a_person_are_refused_before_anything_is_read() -> None:
 
 
 def test_what_is_not_declared_is_not_guessed() -> None:
-    with pytest.raises(PrivateFact):
+    with pytest.raises(PrivateFact, match="nothing is declared of column"):
         Sum("x").sensitivity(Public())
     with pytest.raises(InvalidInput, match="give the ends of its bins"):
         Histogram(column="x").sensitivity(Public(schema={"x": Bounds(0, 1)}))
 
 
 @for_each(
-    "build",
+    ("build", "fact"),
     [
-        lambda: Sum("x", 0),
-        lambda: Sum("x", math.nan),
-        lambda: Sum("x", -1),
-        lambda: Histogram(column="x", edges=(1,)),
-        lambda: Histogram(column="x", edges=(1, 1)),
-        lambda: Histogram(column="x", edges=(0, math.inf)),
-        lambda: CountsBelow(column="x", thresholds=(2, 1)),
-        lambda: PowerSum(column="x", power=0),
-        lambda: Stack(parts=()),
-        lambda: Stack(parts=(Count(), Bounds(0, 1))),
-        lambda: Stack(parts=(Count(), Sum("x", 2))),
-        lambda: Sum("x", Fraction(1, 10**30)).sensitivity(Public(schema={"x": Bounds(0, 1)})),
-        lambda: PowerSum(column="x", power=9).sensitivity(Public(schema={"x": Bounds(0, 1000)})),
+        (lambda: Sum("x", 0), "step must be above zero"),
+        (lambda: Sum("x", math.nan), "step must be a number"),
+        (lambda: Sum("x", -1), "step must be above zero"),
+        (
+            lambda: Histogram(column="x", edges=(1,)),
+            "edges must be at least 2 numbers in increasing order that",
+        ),
+        (
+            lambda: Histogram(column="x", edges=(1, 1)),
+            "edges must be at least 2 numbers in increasing order that",
+        ),
+        (lambda: Histogram(column="x", edges=(0, math.inf)), r"edges\[1\] must be finite"),
+        (
+            lambda: CountsBelow(column="x", thresholds=(2, 1)),
+            "thresholds must be at least 1 numbers in increasing order that",
+        ),
+        (lambda: PowerSum(column="x", power=0), "power must be an integer of at least 1"),
+        (lambda: Stack(parts=()), "parts must not be empty"),
+        (
+            lambda: Stack(parts=(Count(), Bounds(0, 1))),
+            r"parts\[1\] must be a statistic, such as Count\(\) or",
+        ),
+        (lambda: Stack(parts=(Count(), Sum("x", 2))), "the stacked statistics are on different grids"),
+        (
+            lambda: Sum("x", Fraction(1, 10**30)).sensitivity(Public(schema={"x": Bounds(0, 1)})),
+            "reach further than",
+        ),
+        (
+            lambda: PowerSum(column="x", power=9).sensitivity(Public(schema={"x": Bounds(0, 1000)})),
+            "may exceed",
+        ),
     ],
 )
-def test_bad_parameters_are_refused(build: Any) -> None:
-    with pytest.raises(InvalidInput):
+def test_bad_parameters_are_refused(build: Any, fact: str) -> None:
+    with pytest.raises(InvalidInput, match=fact):
         build()
 
 

@@ -503,7 +503,7 @@ def test_bad_questions_are_refused_before_anything_is_read_or_drawn(
         {"threshold": 0.5, "positives": 0, "asked": 0},
         {"threshold": 0, "positives": True, "asked": 0},
     ):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="the state is not one that start"):
             mechanism.answer(bad, nothing, Count(), entropy=entropy)  # type: ignore[arg-type]
     assert entropy.drawn == 0
 
@@ -531,7 +531,7 @@ def test_bad_parameters_are_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(DiscreetError):
         SparseVector(**{**good, **changed})
     if changed.keys() != {"positives"}:
-        with pytest.raises(DiscreetError):
+        with pytest.raises(DiscreetError, match=r"must be|has no monotone"):
             RedrawnSparseVector(**{**good, "delta": 1e-6, **changed})
 
 
@@ -539,14 +539,14 @@ def test_more_refusals() -> None:
     good: dict[str, Any] = {"public": PUBLIC, "threshold": 0, "epsilon": 1}
     for neighbors_ in (ADD_REMOVE, ZERO_OUT):
         SparseVector(**{**good, "public": Public(neighbors=neighbors_), "monotone": True})
-    with pytest.raises(WrongRelation):
+    with pytest.raises(WrongRelation, match="that all questions move one way"):
         SparseVector(**{**good, "public": Public(neighbors=REPLACE), "monotone": True})
     for delta in (0, 1, -1, math.nan):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="delta must be"):
             RedrawnSparseVector(**good, delta=delta)
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="constants must be"):
         RedrawnSparseVector(**good, delta=1e-6, constants="mine")
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="has no monotone, numeric or split variant"):
         RedrawnSparseVector(**good, delta=1e-6, constants="dwork-roth", numeric=True)
     with pytest.raises(InvalidInput, match="questions"):
         SparseVector(**good).error(0.9)

@@ -178,7 +178,7 @@ def test_confident_refuses_where_teachers_disagree_and_answers_where_they_agree(
     for counts, label in (([40, 35, 25], None), ([5, 90, 5], 1), ([34, 33, 33], None), ([90, 5, 5], 0)):
         state, vote = aggregator.label(state, np.array(counts), entropy=entropy(5))
         assert vote.label == label
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="what was paid for is used up"):
         aggregator.label(state, COUNTS, entropy=entropy())
 
 
@@ -195,7 +195,7 @@ def test_interactive_reinforces_a_student_that_agrees_and_corrects_one_that_does
     assert not wrong.reinforced
     assert unsure.label is None
     assert state["answered"] == 1
-    with pytest.raises(DiscreetError):
+    with pytest.raises(DiscreetError, match="prediction must be 3 probabilities of the student"):
         aggregator.label(state, counts, entropy=entropy(), prediction=[0.5, math.nan, 0.5])
 
 
@@ -264,7 +264,7 @@ def test_thousands_of_stable_questions_cost_no_failure_and_unstable_ones_end_it(
     for _ in range(2):
         state, vote = aggregator.label(state, np.array([5, 5, 5]), entropy=source)
         assert vote.label is None
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="what was paid for is used up"):
         aggregator.label(state, agreed, entropy=source)
 
 
@@ -338,24 +338,39 @@ def test_records_come_back_and_have_one_length() -> None:
 
 
 @for_each(
-    "build",
+    ("build", "fact"),
     [
-        lambda: GNMax(variance=0, queries=1),
-        lambda: GNMax(variance=1, queries=0),
-        lambda: LNMax(scale=-1, queries=1),
-        lambda: ConfidentGNMax(threshold=1, check_variance=1, variance=1, queries=2, answers=3),
-        lambda: InteractiveGNMax(
-            threshold=1, check_variance=1, variance=1, queries=2, answers=1, confident=2.0
+        (lambda: GNMax(variance=0, queries=1), "variance must be above zero"),
+        (lambda: GNMax(variance=1, queries=0), "queries must be an integer of at least 1"),
+        (lambda: LNMax(scale=-1, queries=1), "scale must be above zero"),
+        (
+            lambda: ConfidentGNMax(threshold=1, check_variance=1, variance=1, queries=2, answers=3),
+            "answers must be at most queries=2",
         ),
-        lambda: StableVotes(scale=1, failure=0, queries=1),
-        lambda: SparseVotes(epsilon=1, delta=0, failures=1, queries=1),
-        lambda: SanitizedCost(epsilon=1, order=1),
-        lambda: SanitizedCost(epsilon=1, order=4).check(LNMax(scale=1, queries=1)),
-        lambda: SanitizedCost(epsilon=1, order=4).check(GNMax(variance=4, queries=1)),
+        (
+            lambda: InteractiveGNMax(
+                threshold=1, check_variance=1, variance=1, queries=2, answers=1, confident=2.0
+            ),
+            "confident must be between 0 and 1",
+        ),
+        (lambda: StableVotes(scale=1, failure=0, queries=1), "failure must be strictly between 0 and 1"),
+        (
+            lambda: SparseVotes(epsilon=1, delta=0, failures=1, queries=1),
+            "delta must be strictly between 0 and 1",
+        ),
+        (lambda: SanitizedCost(epsilon=1, order=1), "order must be above 1"),
+        (
+            lambda: SanitizedCost(epsilon=1, order=4).check(LNMax(scale=1, queries=1)),
+            "the data-dependent cost of LNMax is not known",
+        ),
+        (
+            lambda: SanitizedCost(epsilon=1, order=4).check(GNMax(variance=4, queries=1)),
+            "variance must be at least 64 for a sanitized cost",
+        ),
     ],
 )
-def test_bad_settings_are_refused(build: Any) -> None:
-    with pytest.raises(DiscreetError):
+def test_bad_settings_are_refused(build: Any, fact: str) -> None:
+    with pytest.raises(DiscreetError, match=fact):
         build()
 
 

@@ -131,7 +131,7 @@ def test_a_stream_cannot_be_duplicated(make, duplicate):
 def test_repr_shows_no_key_and_private_is_read_only():
     assert repr(Entropy()) == "Entropy(private=True)"
     assert repr(SeededEntropy(12345)) == "SeededEntropy(private=False)"
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="has no setter"):
         SeededEntropy(1).private = True
 
 

@@ -59,9 +59,9 @@ def test_gumbel_selects_by_softmax():
     entropy, rate = Entropy(), Fraction(1, 2)
     found = [argmax_gumbel(SCORES, rate, entropy) for _ in range(ROUNDS)]
     assert_follows_pmf(found, softmax(SCORES, rate))
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="expected a fraction of"):
         assert_follows_pmf(found, softmax(SCORES, 1))
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="expected a fraction of"):
         assert_follows_pmf(found, permute_and_flip(SCORES, rate))
 
 
@@ -69,7 +69,7 @@ def test_exponential_selects_as_permute_and_flip():
     entropy, rate = Entropy(), Fraction(1, 2)
     found = [argmax_exponential(SCORES, rate, entropy) for _ in range(ROUNDS)]
     assert_follows_pmf(found, permute_and_flip(SCORES, rate))
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="expected a fraction of"):
         assert_follows_pmf(found, softmax(SCORES, rate))
 
 
@@ -78,7 +78,7 @@ def test_laplace_selects_as_its_closed_form(gap):
     entropy = Entropy()
     found = [argmax_laplace([gap, 0], 1, entropy) for _ in range(ROUNDS)]
     assert_follows_pmf(found, {0: laplace_winner(gap), 1: 1 - laplace_winner(gap)})
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="expected a fraction of"):
         assert_follows_pmf(found, {0: laplace_winner(gap + 1), 1: 1 - laplace_winner(gap + 1)})
 
 

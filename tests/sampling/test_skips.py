@@ -57,7 +57,7 @@ def test_gaps_are_geometric_and_neighbors_independent() -> None:
 
     assert_follows_cdf(gaps, cdf, known_to=cut)
     for mutant in (gaps + 2, gaps * 2):
-        with pytest.raises(AssertionError):
+        with pytest.raises(AssertionError, match="the empirical cdf is"):
             assert_follows_cdf(mutant, cdf, known_to=cut)
     line = np.zeros((n, size), bool)
     for row, kept in zip(line, found, strict=True):

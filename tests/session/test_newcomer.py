@@ -237,6 +237,6 @@ def test_refusals_have_no_frames_of_ours_and_faults_keep_theirs(monkeypatch):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(type(people.curator), "ask", broken)
-    with pytest.raises(RuntimeError) as fault:
+    with pytest.raises(RuntimeError, match="a bug") as fault:
         people.sql(COUNT, epsilon=1)
     assert traceback.extract_tb(fault.value.__traceback__)[-1].name == "broken"

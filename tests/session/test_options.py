@@ -61,7 +61,7 @@ def test_a_budget_without_a_name_says_how_to_write_it():
 
 
 def test_a_type_error_of_a_value_is_not_taken_for_a_misspelt_option():
-    with pytest.raises(dp.DiscreetError) as refused:
+    with pytest.raises(dp.DiscreetError, match="lower must be a number") as refused:
         dp.Bounds("a", 2)
     assert not isinstance(refused.value, dp.UnknownOption)
 

@@ -396,7 +396,7 @@ def test_a_failing_batch_is_withheld_and_the_tick_can_be_fed_again(
     visits = session(tmp_path, unit="who")
     text = "SELECT COUNT(*) AS n FROM visits"
     stream = visits.stream(text, epsilon=1, horizon=9, rows=1, participations=1)
-    with pytest.raises(ReleaseFailed) as failed:
+    with pytest.raises(ReleaseFailed, match="the question failed") as failed:
         stream.feed({"age": [3] * 40, "who": list(range(40))})
     assert "40" not in str(failed.value)
     assert stream.steps == 0
@@ -415,7 +415,7 @@ def test_failures_have_a_public_end_that_does_not_grow_with_every_tick(
     stream = visits.stream(text, epsilon=1, horizon=9, rows=1, participations=1)
     crowd = {"age": [3] * 40, "who": list(range(40))}
     for _ in range(stream.counter.failure_limit):
-        with pytest.raises(ReleaseFailed):
+        with pytest.raises(ReleaseFailed, match="the question failed"):
             stream.feed(crowd)
     with pytest.raises(Halted, match="10 questions"):
         stream.feed({"age": [3], "who": [1]})
@@ -574,7 +574,7 @@ def test_the_newest_release_can_be_had_again_when_the_clock_has_run_down() -> No
     for _ in range(2):
         state, released = mechanism.answer(state, visits, Advance(), entropy=entropy)
     assert abs(float(released.value) - 2) < mechanism.error(1 - 1e-9)
-    with pytest.raises(Halted):
+    with pytest.raises(Halted, match="the horizon of 2 steps is reached"):
         mechanism.answer(state, visits, Advance(), entropy=entropy)
     assert mechanism.answer(state, visits, Latest(), entropy=entropy)[1].value == released.value
 

@@ -41,7 +41,7 @@ def test_a_cancelled_job_stays_charged_if_it_was(server: Server):
     with server.client("bob") as bob:
         job = bob.post("/datasets/health/run", json={"seconds": 60, "fit": FIT}).json()["id"]
         before = bob.get("/datasets/health/budget").json()["used"]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 600
         while bob.get("/datasets/health/budget").json()["used"] == before and time.monotonic() < deadline:
             time.sleep(0.1)
         charged = bob.get("/datasets/health/budget").json()["used"]
@@ -66,7 +66,7 @@ def test_results_of_jobs_end_with_the_grant(server: Server):
         assert steward.post("/datasets", json=body).status_code == 201
         asked = {"sql": "SELECT ward, COUNT(*) AS n FROM ended GROUP BY ward", "epsilon": 0.5}
         job = ann.post("/datasets/ended/run", json={"seconds": 20, "query": asked}).json()["id"]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while (
             ann.get(f"/jobs/{job}").json()["state"] in ("waiting", "running") and time.monotonic() < deadline
         ):
@@ -134,7 +134,7 @@ def test_the_result_of_a_job_is_not_had_before_its_time_by_asking_again(server: 
         ann.post("/datasets/health/preview", json=work)
         job = ann.post("/datasets/health/run", json={"seconds": 24, "query": work}).json()["id"]
         before, seen = ann.get("/datasets/health/budget").json()["used"], set()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while ann.get("/datasets/health/budget").json()["used"] == before and time.monotonic() < deadline:
             time.sleep(0.05)
         charged = ann.get("/datasets/health/budget").json()["used"]

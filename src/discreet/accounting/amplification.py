@@ -86,8 +86,7 @@ def iteration(
     Limits:    says nothing about intermediate iterates or non-convex losses; the record of the last step
                (steps_after = 0) gains nothing.
     """
-    if not order > 1:
-        raise _require.fail("order", order, "above 1")
+    _require.must(order > 1, "order", order, "above 1")
     _require.positive(lipschitz=lipschitz, noise=noise, step_size=step_size, smoothness=smoothness)
     _require.integer(steps_after=steps_after, at_least=0)
     if step_size > 2 / smoothness:

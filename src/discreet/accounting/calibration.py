@@ -100,10 +100,10 @@ def _excess_function(
 ) -> Callable[[Event], float]:
     """Return a function of an event that is at most zero exactly when the event meets the target."""
     targets = [epsilon is not None, advantage is not None, tpr is not None]
-    if sum(targets) != 1 or (epsilon is None) != (delta is None) or (tpr is None) != (fpr is None):
-        raise InvalidInput(
-            "calibrate needs exactly one target: epsilon= with delta=, advantage=, or tpr= with fpr=."
-        )
+    _require.that(
+        sum(targets) == 1 and (epsilon is None) == (delta is None) and (tpr is None) == (fpr is None),
+        "calibrate needs exactly one target: epsilon= with delta=, advantage=, or tpr= with fpr=.",
+    )
     if epsilon is not None and delta is not None:
         _require.positive(epsilon=epsilon)
         _require.probability(delta=delta)
@@ -134,8 +134,7 @@ def _search_limits(bracket: tuple[float, float] | None, integer: bool) -> tuple[
     _require.ordered(bracket_low=low, bracket_high=high)
     if not integer:
         return float(low), float(high)
-    if math.ceil(low) > math.floor(high):
-        raise _require.fail("bracket", (low, high), "one that holds an integer")
+    _require.must(math.ceil(low) <= math.floor(high), "bracket", (low, high), "one that holds an integer")
     return float(math.ceil(low)), float(math.floor(high))
 
 

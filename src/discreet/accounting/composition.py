@@ -39,7 +39,7 @@ from .._errors import Unsupported
 from . import events as ev
 from . import pure, rdp, shuffling
 from .conversion import gaussian_epsilon, least_epsilon, normal_tail, zcdp, zcdp_to_epsilon
-from .events import Event, refuse
+from .events import Event, rule_for
 from .normal import Normal, group_delta, normal
 
 _Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -346,9 +346,7 @@ def point(event: Event, delta: float) -> float:
         return exact
     if delta <= 0:
         return math.inf if exact is None else exact
-    rule = _POINTS.get(type(event))
-    if rule is None:
-        raise refuse(event, "basic", "no theorem here gives it an (epsilon, delta) to compose")
+    rule = rule_for(_POINTS, event, "basic", "no theorem here gives it an (epsilon, delta) to compose")
     return rule(event, min(delta, 1 - 1e-12))
 
 
@@ -397,8 +395,9 @@ def _allocation_point(event: ev.RandomAllocation, delta: float) -> float:
     """Return the epsilon of a random allocation: by the curve of `allocation` where its grid is not too large
     and it is below the Rényi bound, else by the Rényi bound."""
     fallback = rdp.epsilon(event, delta)
-    # `event.event` is a Gaussian. Without noise only the Rényi bound is left, which is infinite then.
-    noise = float(getattr(event.event, "noise_multiplier", 0.0))
+    # Without noise only the Rényi bound is left, which is infinite then.
+    assert isinstance(event.event, ev.Gaussian)
+    noise = float(event.event.noise_multiplier)
     if noise == 0:
         return fallback
     try:

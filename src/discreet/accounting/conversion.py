@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from .. import _require, _round
 from . import events as ev
 from . import pure
-from .events import Event, refuse
+from .events import Event, covered, refuse
 from .normal import Normal, normal
 
 # Covers the rounding of the few operations in each formula: 4e-15 is 18 units in the last place.
@@ -34,15 +34,13 @@ _UP = 1 + 4e-15
 
 def _check_order(order: float) -> None:
     """Refuse an order of Rényi divergence that is not above 1."""
-    if isinstance(order, bool) or not order > 1:
-        raise _require.fail("order", order, "above 1")
+    _require.must(not isinstance(order, bool) and order > 1, "order", order, "above 1")
 
 
 def _check_rdp(rdp: float) -> None:
     """Refuse a Rényi divergence that is NaN, not a number or negative; infinity is allowed."""
     _require.number(rdp=rdp)
-    if rdp < 0:
-        raise _require.fail("rdp", rdp, "zero or above")
+    _require.must(rdp >= 0, "rdp", rdp, "zero or above")
 
 
 def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
@@ -144,8 +142,7 @@ _LEAST_RHO = 1e-150
 def _check_rho(rho: float) -> None:
     """Refuse a rho that is NaN, not a number or negative; infinity is allowed."""
     _require.number(rho=rho)
-    if rho < 0:
-        raise _require.fail("rho", rho, "zero or above")
+    _require.must(rho >= 0, "rho", rho, "zero or above")
 
 
 def zcdp_to_epsilon(rho: float, delta: float) -> float:
@@ -311,10 +308,8 @@ def basic(event: Event) -> Cost:
     form = normal(event)
     if any(isinstance(part, ev.NonPrivate) for part in form.parts):
         return Cost(math.inf, 1.0)
-    if form.distance > 0:
-        raise refuse(
-            event, "basic", "its delta depends on epsilon; use composition.basic with the delta you want"
-        )
+    why = "its delta depends on epsilon; use composition.basic with the delta you want"
+    covered(form.distance == 0, event, "basic", why)
     total = 0.0
     for part, times in form.parts.items():
         part_epsilon = pure.epsilon_of(part)
@@ -334,8 +329,7 @@ def zcdp(event: Event) -> Cost:
     2.0
     """
     form = normal(event)
-    if form.distance > 0:
-        raise refuse(event, "zcdp", "a truncated sample has no concentrated bound")
+    covered(form.distance == 0, event, "zcdp", "a truncated sample has no concentrated bound")
     total = Fraction(0)
     for part, times in form.parts.items():
         part_rho = _rho(part)

@@ -26,16 +26,18 @@ instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from .. import _registry, _require
-from .._errors import InvalidInput, Unsupported, WrongRelation
+from .._errors import Unsupported, WrongRelation
 from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, as_neighbors, require_relation
 from .._registry import described
 from .._require import FINITE, NON_NEGATIVE, OPEN_PROBABILITY, POSITIVE, PROBABILITY, Real, at_least
+
+R = TypeVar("R")
 
 
 class Event:
@@ -294,8 +296,7 @@ class Composed(Event):
 
 def inherit_neighbors(event: Any) -> None:
     """Give an event that wraps another, in its field `event`, the neighbor relation of the inner one."""
-    if not isinstance(event.event, Event):
-        raise _require.fail("event", type(event.event).__name__, "an accounting event")
+    _require.must(isinstance(event.event, Event), "event", type(event.event).__name__, "an accounting event")
     object.__setattr__(event, "neighbors", event.event.neighbors)
 
 
@@ -357,8 +358,7 @@ class NoisyMax(Event):
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        if self.noise not in NOISES:
-            raise _require.fail("noise", self.noise, f"one of {', '.join(NOISES)}")
+        _require.must(self.noise in NOISES, "noise", self.noise, f"one of {', '.join(NOISES)}")
 
 
 @described("accounting.SparseVector")
@@ -414,8 +414,7 @@ class RDPPoint(Event):
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        if not self.order > 1:
-            raise _require.fail("order", self.order, "above 1")
+        _require.must(self.order > 1, "order", self.order, "above 1")
 
 
 class Trials:
@@ -445,8 +444,7 @@ class NegativeBinomialTrials(Trials):
     gamma: Annotated[Real, OPEN_PROBABILITY]
 
     def __post_init__(self) -> None:
-        if not self.shape > -1:
-            raise _require.fail("shape", self.shape, "above -1")
+        _require.must(self.shape > -1, "shape", self.shape, "above -1")
 
 
 @_require.check_options
@@ -478,12 +476,12 @@ class RepeatAndSelect(Event):
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        if not isinstance(self.trials, Trials):
-            raise _require.fail(
-                "trials",
-                self.trials,
-                "PoissonTrials(...), NegativeBinomialTrials(...), geometric(...) or logarithmic(...)",
-            )
+        _require.must(
+            isinstance(self.trials, Trials),
+            "trials",
+            self.trials,
+            "PoissonTrials(...), NegativeBinomialTrials(...), geometric(...) or logarithmic(...)",
+        )
         inherit_neighbors(self)
 
 
@@ -506,8 +504,7 @@ class GNMax(Event):
         """The Gaussian release with this price; its noise multiplier is rounded down, its price up."""
         # sqrt(1/2), rounded down
         noise_multiplier = float(self.sigma) * 0.707106781186547
-        if noise_multiplier == 0:
-            raise InvalidInput(f"sigma = {self.sigma!r} is too small to be told from zero.")
+        _require.that(noise_multiplier != 0, f"sigma = {self.sigma!r} is too small to be told from zero.")
         return Gaussian(noise_multiplier=noise_multiplier, neighbors=self.neighbors)
 
 
@@ -528,8 +525,7 @@ class SampledWithoutReplacement(Event):
     neighbors: Neighbors = REPLACE
 
     def __post_init__(self) -> None:
-        if self.sample > self.size:
-            raise _require.fail("sample", self.sample, f"at most size = {self.size}")
+        _require.must(self.sample <= self.size, "sample", self.sample, f"at most size = {self.size}")
         inherit_neighbors(self)
         require_relation(self.neighbors, REPLACE, what="amplification by sampling without replacement")
 
@@ -578,15 +574,14 @@ class RandomAllocation(Event):
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        if self.selected > self.steps:
-            raise _require.fail("selected", self.selected, f"at most steps = {self.steps}")
+        _require.must(self.selected <= self.steps, "selected", self.selected, f"at most steps = {self.steps}")
         inherit_neighbors(self)
-        if not isinstance(self.event, Gaussian):
-            raise _require.fail(
-                "event",
-                type(self.event).__name__,
-                "a Gaussian: random allocation has no price for other noise",
-            )
+        _require.must(
+            isinstance(self.event, Gaussian),
+            "event",
+            type(self.event).__name__,
+            "a Gaussian: random allocation has no price for other noise",
+        )
         require_relation(self.neighbors, ADD_REMOVE, ZERO_OUT, what="random allocation")
 
 
@@ -681,12 +676,12 @@ class CorrelatedGaussian(Event):
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        if not isinstance(self.participation, Participation):
-            raise _require.fail(
-                "participation",
-                self.participation,
-                "SingleEpoch(), MinSeparated(...), Banded(...) or TreeRestarts(...)",
-            )
+        _require.must(
+            isinstance(self.participation, Participation),
+            "participation",
+            self.participation,
+            "SingleEpoch(), MinSeparated(...), Banded(...) or TreeRestarts(...)",
+        )
 
     @property
     def equivalent(self) -> Gaussian:
@@ -707,9 +702,22 @@ def one_block(event: Any) -> Event:
 
 
 def refuse(event: Event, accountant: str, why: str) -> Unsupported:
-    """Return the error for an event that an accountant has no price for. The caller raises it, so that
-    `raise` is visible there."""
+    """Return the error for an event that an accountant has no price for."""
     return Unsupported(
         f"{type(event).__name__} has no price by the {accountant} accountant: {why}.",
         remedy="accounting.compare(event, delta=...) shows which accountants have one.",
     )
+
+
+def covered(holds: bool, event: Event, accountant: str, why: str) -> None:
+    """Require that an accountant's theorem is about this event; `why` says why it would not be."""
+    if not holds:
+        raise refuse(event, accountant, why)
+
+
+def rule_for(rules: Mapping[type[Event], R], event: Event, accountant: str, why: str) -> R:
+    """Return an accountant's rule for a kind of event; refuse a kind for which it has none."""
+    rule = rules.get(type(event))
+    if rule is None:
+        raise refuse(event, accountant, why)
+    return rule

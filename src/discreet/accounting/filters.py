@@ -27,6 +27,7 @@ the pure epsilons, and one for the Rényi divergences at each order (see `lanes`
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -40,7 +41,7 @@ from .._registry import described
 from .._require import NON_NEGATIVE, OPEN_PROBABILITY, PROBABILITY, Real
 from . import pricing
 from .conversion import rdp_to_epsilon, zcdp
-from .events import ApproximateDP, Event, refuse
+from .events import ApproximateDP, Event, covered
 from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
 
 # The relative amount by which the total may exceed a budget, because decimals such as 0.1 are not exact in
@@ -78,7 +79,7 @@ class FilterPreview:
         )
 
 
-class BudgetFilter:
+class BudgetFilter(ABC):
     """Base class of the filters: lanes with limits, a limit for own deltas, and the rule that an event is
     admitted if afterwards some lane and the own deltas are within their limits."""
 
@@ -89,28 +90,28 @@ class BudgetFilter:
     unit = "epsilon"
 
     @property
+    @abstractmethod
     def lanes(self) -> tuple[str, ...]:
         """The names of the lanes."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def limits(self) -> tuple[Fraction, ...]:
         """The limit of each lane; a lane with a negative limit never admits an event."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def delta_limit(self) -> Fraction:
         """The limit of the sum of the events' own deltas."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def total(self) -> Fraction:
         """The budget in the filter's own unit, with the rounding allowance: the amount that is guaranteed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def price(self, event: Item) -> Spent:
         """Return what an event adds to each lane and to the own deltas, rounded up."""
-        raise NotImplementedError
 
     def start(self) -> Spent:
         """Return the totals of an account that has spent nothing yet."""
@@ -249,8 +250,7 @@ class BudgetFilter:
 
     def _check(self, event: Item) -> None:
         """Refuse anything but an event or a cap of the filter's own neighbor relation."""
-        if not isinstance(event, Event | Capped):
-            raise _require.fail("event", type(event).__name__, "an accounting event")
+        _require.must(isinstance(event, Event | Capped), "event", type(event).__name__, "an accounting event")
         require_relation(event.neighbors, self.neighbors, what="this budget")
 
 
@@ -309,8 +309,7 @@ class Filter(BudgetFilter):
         orders = default_orders(self.epsilon, composing) if self.orders is None else tuple(self.orders)
         for order in orders:
             _require.finite(order=order)
-            if not order > 1:
-                raise _require.fail("order", order, "above 1")
+            _require.must(order > 1, "order", order, "above 1")
         if composing == 0:
             orders = ()
         object.__setattr__(self, "own_delta", own)
@@ -492,10 +491,8 @@ class ZCDPFilter(BudgetFilter):
         # A cap is a price for the lanes of `filters.Filter`; here its event is charged.
         event = event_of(event)
         bare, own, distance = split(event)
-        if distance > 0:
-            raise refuse(
-                event, "zcdp", "closeness in total variation says nothing about concentrated privacy"
-            )
+        why = "closeness in total variation says nothing about concentrated privacy"
+        covered(distance == 0, event, "zcdp", why)
         cost = zcdp(bare)
         return Spent(sums=(on_grid(cost.value),), delta=on_grid(own + Fraction(cost.delta)), events=1)
 
@@ -540,8 +537,7 @@ class Odometer:
         _require.non_empty(orders=self.orders)
         for order in self.orders:
             _require.finite(order=order)
-            if not order > 1:
-                raise _require.fail("order", order, "above 1")
+            _require.must(order > 1, "order", order, "above 1")
         object.__setattr__(self, "orders", tuple(sorted(set(self.orders))))
 
     def start(self) -> Spent:
@@ -551,14 +547,11 @@ class Odometer:
     def add(self, spent: Spent | Iterable[Event], event: Event) -> Spent:
         """Return what is spent after `event`. An odometer has no limit: it refuses only events that it has no
         price for."""
-        if not isinstance(event, Event):
-            raise _require.fail("event", type(event).__name__, "an accounting event")
+        _require.must(isinstance(event, Event), "event", type(event).__name__, "an accounting event")
         require_relation(event.neighbors, self.neighbors, what="this odometer")
         bare, own, distance = split(event)
-        if distance > 0:
-            raise refuse(
-                event, "odometer", "its distance to what it is priced as costs more the larger epsilon grows"
-            )
+        why = "its distance to what it is priced as costs more the larger epsilon grows"
+        covered(distance == 0, event, "odometer", why)
         return self._state(spent).plus(replace(lane_prices(bare, self.orders), delta=on_grid(own)))
 
     def read(self, spent: Spent | Iterable[Event]) -> Reading:

@@ -19,7 +19,7 @@ from .. import _require, _round
 from . import events as ev
 from . import pure
 from .conversion import gaussian_delta, gaussian_epsilon, least_epsilon, normal_tail
-from .events import Event, refuse
+from .events import Event, covered, refuse
 from .normal import normal
 
 _NORMAL = NormalDist()
@@ -63,12 +63,8 @@ def mu(event: Event) -> float:
     total = Fraction(0)
     for part, times in normal(event).parts.items():
         rule, exact = _MU.get(type(part)), pure.epsilon_of(part)
-        if rule is None and exact is None:
-            raise refuse(
-                part,
-                "gdp",
-                "its trade-off curve is not above that of any shifted Gaussian, or none is proved",
-            )
+        why = "its trade-off curve is not above that of any shifted Gaussian, or none is proved"
+        covered(rule is not None or exact is not None, part, "gdp", why)
         part_mu = rule(part) if rule is not None else of_pure(exact or 0.0)
         if math.isinf(part_mu):
             return math.inf

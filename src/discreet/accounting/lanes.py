@@ -62,8 +62,7 @@ class Spent:
         object.__setattr__(self, "sums", tuple(self.sums))
         for value in (*self.sums, self.delta):
             _require.number(spent=value)
-            if value < 0:
-                raise _require.fail("spent", value, "zero or above")
+            _require.must(value >= 0, "spent", value, "zero or above")
 
     def plus(self, other: Spent, times: int = 1) -> Spent:
         """Return the sum of both, with `other` counted `times` times."""

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import _require
-from .._errors import InvalidInput
 from .gdp import ApproximateEpsilon
 
 # The largest moment that Abadi et al. tried.
@@ -51,8 +50,7 @@ def integrals(moment: int, rate: float, noise_multiplier: float) -> MomentPair:
     """
     _require.integer(moment=moment, at_least=1)
     _require.probability(rate=rate)
-    if rate == 0:
-        raise _require.fail("rate", rate, "above zero")
+    _require.must(rate != 0, "rate", rate, "above zero")
     _require.positive(noise_multiplier=noise_multiplier)
     if noise_multiplier < _LEAST_NOISE:
         raise _require.fail("noise_multiplier", noise_multiplier, f"at least {_LEAST_NOISE:g}")
@@ -103,8 +101,7 @@ def tail(rate: float, noise_multiplier: float, steps: int, epsilon: float) -> fl
 
 def _demand(holds: bool, condition: str, bound: str) -> None:
     """Raise an error that names the bound and its condition, unless the condition holds."""
-    if not holds:
-        raise InvalidInput(f"the {bound} bound holds only for {condition}. Use accounting.rdp.curve.")
+    _require.that(holds, f"the {bound} bound holds only for {condition}. Use accounting.rdp.curve.")
 
 
 def abadi(order: float, rate: float, noise_multiplier: float) -> ApproximateEpsilon:

@@ -38,8 +38,7 @@ def other_answer(votes: Sequence[float], sigma: float, *, capped: bool = True) -
     the sum itself, which may be above 1.
     """
     _require.positive(sigma=sigma)
-    if len(votes) < 2:
-        raise _require.fail("votes", f"{len(votes)} counts", "counts for at least two classes")
+    _require.must(len(votes) >= 2, "votes", f"{len(votes)} counts", "counts for at least two classes")
     top = max(range(len(votes)), key=lambda i: votes[i])
     total = math.fsum(
         0.5 * math.erfc((votes[top] - count) / (2 * sigma)) for i, count in enumerate(votes) if i != top
@@ -59,8 +58,7 @@ def query_rdp(order: float, q: float, sigma: float) -> float:
                and the divergences of Proposition 8 at these orders (eps1, eps2), under the conditions of the
                theorem; otherwise Proposition 8, which does not depend on the votes.
     """
-    if not order > 1:
-        raise _require.fail("order", order, "above 1")
+    _require.must(order > 1, "order", order, "above 1")
     data_independent = order / (sigma * sigma) * (1 + 1e-14)
     if q >= 1:
         return data_independent
@@ -151,8 +149,7 @@ def smooth_sensitivity(
     """
     _require.positive(beta=beta, sigma=sigma)
     _require.integer(distance=distance, at_least=0)
-    if not order > 1:
-        raise _require.fail("order", order, "above 1")
+    _require.must(order > 1, "order", order, "above 1")
     # Queries with the same number of classes and the same cell have the same bounds.
     cells = Counter((len(votes), _cell(votes, sigma)) for votes in queries)
     # The sum of M(d) above `distance`.

@@ -24,7 +24,7 @@ from .._require import NON_NEGATIVE, OPEN_PROBABILITY, PROBABILITY
 from . import composition, conversion, gdp, pure, rdp
 from . import events as ev
 from .conversion import minimum
-from .events import Event, leaves, refuse
+from .events import Event, covered, leaves
 from .normal import normal
 
 
@@ -85,8 +85,7 @@ def _named(accountant: str) -> Accountant:
 
 def _check_event(event: Event) -> None:
     """Refuse anything but an event."""
-    if not isinstance(event, Event):
-        raise _require.fail("event", type(event).__name__, "an accounting event")
+    _require.must(isinstance(event, Event), "event", type(event).__name__, "an accounting event")
 
 
 @_require.check_options
@@ -177,8 +176,7 @@ def _least(event: Event, price: Callable[[Accountant], float], accountants: Iter
             prices.append(price(accountant))
         except Unsupported:
             continue
-    if not prices:
-        raise refuse(event, TIGHTEST, "none of the accountants has a theorem for it")
+    covered(bool(prices), event, TIGHTEST, "none of the accountants has a theorem for it")
     return min(prices)
 
 

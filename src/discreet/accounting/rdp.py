@@ -40,7 +40,7 @@ from .. import _require
 from . import events as ev
 from . import pure, shuffling
 from .conversion import least_epsilon, minimum, rdp_to_delta, rdp_to_epsilon, rdp_to_epsilon_classic
-from .events import Event, refuse
+from .events import Event, covered, rule_for
 from .normal import Normal, normal
 
 __all__ = ["AtOrder", "Moment", "best", "curve", "delta", "epsilon", "of_form"]
@@ -765,12 +765,8 @@ def moments(event: Event) -> Moment:
     something at a distance in total variation from it (see `normal`); an event without a rule is refused by
     name."""
     form = normal(event)
-    if form.delta > 0 or form.distance > 0:
-        raise refuse(
-            event,
-            "rdp",
-            "an event that can fail with some probability has no Rényi bound inside another event",
-        )
+    why = "an event that can fail with some probability has no Rényi bound inside another event"
+    covered(form.delta == form.distance == 0, event, "rdp", why)
     return of_parts(form.parts)
 
 
@@ -779,9 +775,7 @@ def of_parts(parts: dict[Event, int]) -> Moment:
     events are chosen adaptively (Mironov 2017, arXiv:1702.07476, Prop. 1)."""
     terms: list[tuple[Moment, int]] = []
     for part, times in parts.items():
-        rule = RULES.get(type(part))
-        if rule is None:
-            raise refuse(part, "rdp", "no Rényi bound is known here")
+        rule = rule_for(RULES, part, "rdp", "no Rényi bound is known here")
         terms.append((rule(part), times))
 
     def total(order: float) -> float:
@@ -812,13 +806,12 @@ def curve(event: Event, orders: Iterable[float]) -> list[float]:
     [1.0, 4.25]
     """
     form = normal(event)
-    if form.delta > 0 or form.distance > 0:
-        raise refuse(event, "rdp", "it can fail with some probability, so its Rényi divergence is infinite")
+    why = "it can fail with some probability, so its Rényi divergence is infinite"
+    covered(form.delta == form.distance == 0, event, "rdp", why)
     moment = of_parts(form.parts)
     divergences = []
     for order in orders:
-        if not order > 1:
-            raise _require.fail("order", order, "above 1")
+        _require.must(order > 1, "order", order, "above 1")
         divergences.append(_pure(form) if math.isinf(order) else moment(float(order)) / (order - 1))
     return divergences
 

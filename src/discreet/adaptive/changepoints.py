@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from .. import _require
-from .._errors import INTERRUPTIONS, InvalidInput
+from .._errors import InvalidInput, result_or
 from .._public import PUBLIC, REPLACE, Public
 from .._registry import described
 from .._require import A_FLOAT, FINITE, OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most, instance_of
@@ -91,8 +91,7 @@ class Change(Protocol):
 
 def _check_change(before: float, after: float) -> None:
     """Refuse two equal distributions."""
-    if before == after:
-        raise InvalidInput(f"before and after are both {before!r}: there is no change to find.")
+    _require.that(before != after, f"before and after are both {before!r}: there is no change to find.")
 
 
 @described("adaptive.BernoulliChange")
@@ -144,11 +143,10 @@ class GaussianChange:
 
     def __post_init__(self) -> None:
         _check_change(self.before, self.after)
-        if not 0 < abs(self._exact_slope) < 10**100:
-            raise InvalidInput(
-                f"deviation={self.deviation!r} is too small for a change from {self.before!r} to "
-                f"{self.after!r}."
-            )
+        _require.that(
+            0 < abs(self._exact_slope) < 10**100,
+            f"deviation={self.deviation!r} is too small for a change from {self.before!r} to {self.after!r}.",
+        )
 
     @property
     def _exact_slope(self) -> Fraction:
@@ -222,12 +220,9 @@ def _one_by_one(change: Change, values: NDArray[np.float64]) -> NDArray[np.float
     """
 
     def ratio(value: float) -> float:
-        try:
-            return float(np.asarray(change.ratios(np.array([value])), np.float64).item())
-        except INTERRUPTIONS:
-            raise
-        except BaseException:
-            return math.nan
+        return result_or(
+            math.nan, lambda: float(np.asarray(change.ratios(np.array([value])), np.float64).item())
+        )
 
     distinct, positions = np.unique(values, return_inverse=True)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -338,10 +333,10 @@ class RankScores(_Series):
 
     def __post_init__(self) -> None:
         _Series.__post_init__(self)
-        if 2 * self.margin > self.times:
-            raise InvalidInput(
-                f"margin={self.margin!r} leaves nothing of {self.times} times. Give at most half of them."
-            )
+        _require.that(
+            2 * self.margin <= self.times,
+            f"margin={self.margin!r} leaves nothing of {self.times} times. Give at most half of them.",
+        )
 
     @property
     def candidates(self) -> tuple[int, ...]:
@@ -548,10 +543,10 @@ class ChangeWatch(Interactive):
 
     def __post_init__(self) -> None:
         self.scores.check(self.public)
-        if self.window > self.times:
-            raise InvalidInput(
-                f"window={self.window!r} is longer than the {self.times} times. Give at most that."
-            )
+        _require.that(
+            self.window <= self.times,
+            f"window={self.window!r} is longer than the {self.times} times. Give at most that.",
+        )
 
     def rehearse(self, source: Source) -> None:
         """Refuse a missing time column before anything is charged: the schema need not declare it."""
@@ -609,8 +604,7 @@ class ChangeWatch(Interactive):
         rounds = self.rounds
         before = rounds.check(state, self.questions)
         _require.integer(now=question, at_least=self.window)
-        if question > self.times:
-            raise _require.fail("now", question, f"at most {self.times}, the last public time")
+        _require.must(question <= self.times, "now", question, f"at most {self.times}, the last public time")
         check_source(self.public, source)
         scores = np.cumsum(self.scores.parts(source)[question - self.window : question][::-1])[::-1]
         excess = int(scores.max()) - round(_require.exact(self.threshold, "threshold") * GRID)

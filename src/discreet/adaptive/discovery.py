@@ -52,13 +52,13 @@ def _check_exponent(**named: float) -> None:
     """Refuse an exponent at which a sequence has no sum, or is spent on the first test."""
     _require.positive(**named)
     for name, exponent in named.items():
-        if not 1 < exponent <= 50:
-            raise _require.fail(
-                name,
-                exponent,
-                "in (1, 50]: at or below one the sequence has no sum, and beyond 50 it is spent on the first "
-                "test",
-            )
+        _require.must(
+            1 < exponent <= 50,
+            name,
+            exponent,
+            "in (1, 50]: at or below one the sequence has no sum, and beyond 50 it is spent on the first "
+            "test",
+        )
 
 
 @described("adaptive.PowerLaw")
@@ -100,10 +100,10 @@ class Listed:
     terms: Annotated[tuple[Annotated[float, NON_NEGATIVE], ...], NON_EMPTY]
 
     def __post_init__(self) -> None:
-        if any(later > earlier for earlier, later in zip(self.terms, self.terms[1:], strict=False)):
-            raise InvalidInput(
-                "terms must not increase: the theorems need that. Sort them from largest to smallest."
-            )
+        _require.that(
+            all(later <= earlier for earlier, later in zip(self.terms, self.terms[1:], strict=False)),
+            "terms must not increase: the theorems need that. Sort them from largest to smallest.",
+        )
         if float(np.sum(np.sort(self.terms))) > 1:
             raise InvalidInput(
                 f"terms sum to {float(np.sum(np.sort(self.terms)))!r}, above 1. Make them smaller."
@@ -161,8 +161,7 @@ def pvalues_of(values: Any) -> Levels:
         pvalues = np.array(np.nan)
     if not (np.all(pvalues >= 0) and np.all(pvalues <= 1)):
         raise InvalidInput("p-values must be numbers in [0, 1], without NaN.")
-    if pvalues.ndim != 1:
-        raise InvalidInput(f"p-values must be a flat sequence; this has {pvalues.ndim} dimensions.")
+    _require.that(pvalues.ndim == 1, f"p-values must be a flat sequence; this has {pvalues.ndim} dimensions.")
     return pvalues
 
 
@@ -203,10 +202,10 @@ def _set_wealth(procedure: Lord3 | _SpendingProcedure, share: float) -> None:
     """Set the initial wealth to this share of alpha, where none is given; refuse one above alpha."""
     if procedure.wealth is None:
         object.__setattr__(procedure, "wealth", procedure.alpha * share)
-    if procedure.wealth > procedure.alpha:
-        raise InvalidInput(
-            f"wealth={procedure.wealth!r} is above alpha={procedure.alpha!r}. Give at most alpha."
-        )
+    _require.that(
+        procedure.wealth <= procedure.alpha,
+        f"wealth={procedure.wealth!r} is above alpha={procedure.alpha!r}. Give at most alpha.",
+    )
 
 
 _WEALTH, _SPENDING = Limit(_check_wealth), instance_of(Spending, "PowerLaw, Javanmard or Listed")
@@ -240,11 +239,11 @@ class Lord3(FDRProcedure):
         if self.payout is None:
             object.__setattr__(self, "payout", self.alpha - self.wealth)
         # 1e-12: the default payout is alpha - wealth in floats, and may be rounded up
-        if self.wealth + self.payout > self.alpha * (1 + 1e-12):
-            raise InvalidInput(
-                f"wealth={self.wealth!r} and payout={self.payout!r} add up to more than "
-                f"alpha={self.alpha!r}. Give a smaller payout."
-            )
+        _require.that(
+            self.wealth + self.payout <= self.alpha * (1 + 1e-12),
+            f"wealth={self.wealth!r} and payout={self.payout!r} add up to more than "
+            f"alpha={self.alpha!r}. Give a smaller payout.",
+        )
 
     def start(self) -> HypothesisStream:
         """Return a stream that tests one hypothesis at a time."""
@@ -573,10 +572,10 @@ class Addis(_SpendingProcedure):
 
     def __post_init__(self) -> None:
         _SpendingProcedure.__post_init__(self)
-        if not self.candidate < self.discard <= 1:
-            raise InvalidInput(
-                f"discard={self.discard!r} must be above candidate={self.candidate!r} and at most 1."
-            )
+        _require.that(
+            self.candidate < self.discard <= 1,
+            f"discard={self.discard!r} must be above candidate={self.candidate!r} and at most 1.",
+        )
 
     def uses_term(self, values: Levels) -> NDArray[np.bool_]:
         between: NDArray[np.bool_] = (values > self.candidate) & (values <= self.discard)

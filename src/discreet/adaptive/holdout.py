@@ -124,10 +124,10 @@ class Thresholdout(Interactive):
 
     def __post_init__(self) -> None:
         _require.ordered(lower=self.lower, upper=self.upper)
-        if max(abs(end) for end in (*self._ends, self._threshold_steps)) * self.size >= arrow_columns.LIMIT:
-            raise InvalidInput(
-                "these bounds are more than 2**62 steps for all rows together. Choose a larger step."
-            )
+        _require.that(
+            max(abs(end) for end in (*self._ends, self._threshold_steps)) * self.size < arrow_columns.LIMIT,
+            "these bounds are more than 2**62 steps for all rows together. Choose a larger step.",
+        )
         self.event  # noqa: B018 - the property refuses parameters that have no price
 
     @classmethod
@@ -244,8 +244,7 @@ class Thresholdout(Interactive):
         centers, factor = self._accept(question, before["asked"])
         check_source(self.public, source)
         sums = np.atleast_1d(arrow_columns.integers(question.statistic(source))).reshape(-1)
-        if len(sums) != len(centers):
-            raise InvalidInput("the statistic does not have one entry per training value.")
+        _require.that(len(sums) == len(centers), "the statistic does not have one entry per training value.")
         exact = [factor * int(total) for total in sums.tolist()]
         excess = [
             abs(total - center) - self._threshold_steps for total, center in zip(exact, centers, strict=True)
@@ -289,33 +288,33 @@ class Thresholdout(Interactive):
 
         All refusals that depend on the question are here: before any data is read.
         """
-        if not isinstance(question, Check):
-            raise InvalidInput(
-                "a question to the holdout is a Check(statistic=..., training=...), got "
-                f"{type(question).__name__}."
-            )
+        _require.that(
+            isinstance(question, Check),
+            "a question to the holdout is a Check(statistic=..., training=...), got "
+            f"{type(question).__name__}.",
+        )
         training = question.means
         length = length_of(question.statistic, self.public)
-        if length is not None and length != len(training):
-            raise InvalidInput(
-                f"the statistic has {length} entries, and {len(training)} training values were given."
-            )
+        _require.that(
+            length is None or length == len(training),
+            f"the statistic has {length} entries, and {len(training)} training values were given.",
+        )
         if self.questions is not None and previous_questions + len(training) > self.questions:
             raise InvalidInput(
                 f"{len(training)} questions are asked, and {self.questions - previous_questions} of the "
                 f"declared {self.questions} are left."
             )
         factor = (step := step_of(question.statistic, self.public)) / self._grid
-        if factor.denominator != 1:
-            raise InvalidInput(
-                f"the statistic's step {step} is not a multiple of the holdout's step {self.step}."
-            )
+        _require.that(
+            factor.denominator == 1,
+            f"the statistic's step {step} is not a multiple of the holdout's step {self.step}.",
+        )
         sensitivity = question.statistic.sensitivity(self.public).linf * int(factor)
-        if sensitivity > self.grid_sensitivity:
-            raise InvalidInput(
-                f"one row moves the statistic by {sensitivity} steps, and this holdout was priced for "
-                f"{self.grid_sensitivity}."
-            )
+        _require.that(
+            sensitivity <= self.grid_sensitivity,
+            f"one row moves the statistic by {sensitivity} steps, and this holdout was priced for "
+            f"{self.grid_sensitivity}.",
+        )
         scale = self.size / self._grid
         low, high = (_require.exact(end, "bound") for end in (self.lower, self.upper))
         clipped = (min(max(_require.exact(mean, "training"), low), high) for mean in training)

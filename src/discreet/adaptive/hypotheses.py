@@ -77,10 +77,10 @@ class TruncatedExponential:
     step: Annotated[float | Fraction, POSITIVE]
 
     def __post_init__(self) -> None:
-        if self.step > self.bound:
-            raise InvalidInput(
-                f"step={self.step!r} is larger than bound={self.bound!r}. Choose a smaller step."
-            )
+        _require.that(
+            self.step <= self.bound,
+            f"step={self.step!r} is larger than bound={self.bound!r}. Choose a smaller step.",
+        )
         _check_size(self.trials * (int(self._bound_in_steps) + 1))
 
     def masses(self) -> tuple[int, Masses]:
@@ -95,11 +95,11 @@ class TruncatedExponential:
 
 
 def _check_size(entries: int) -> None:
-    if entries > _MAX_ENTRIES:
-        raise InvalidInput(
-            f"the distribution has more than {_MAX_ENTRIES} values, the most that are held in memory. "
-            f"Choose a larger step, or fewer trials."
-        )
+    _require.that(
+        entries <= _MAX_ENTRIES,
+        f"the distribution has more than {_MAX_ENTRIES} values, the most that are held in memory. "
+        f"Choose a larger step, or fewer trials.",
+    )
 
 
 @lru_cache(maxsize=64)
@@ -141,11 +141,11 @@ class Hypothesis:
         if length_of(self.statistic, public) not in (None, 1):
             raise InvalidInput("the statistic has several values. Ask about one Component of it.")
         statistic_sensitivity = self.statistic.sensitivity(public).linf
-        if statistic_sensitivity > sensitivity:
-            raise InvalidInput(
-                f"one person moves the statistic by up to {statistic_sensitivity}, and this mechanism was "
-                f"priced for {sensitivity}."
-            )
+        _require.that(
+            statistic_sensitivity <= sensitivity,
+            f"one person moves the statistic by up to {statistic_sensitivity}, and this mechanism was "
+            f"priced for {sensitivity}.",
+        )
 
     @property
     def sign(self) -> int:

@@ -58,8 +58,7 @@ def _check_step(**named: Real) -> None:
     of improvements, 1 / step. Chosen by hand, not tuned."""
     _require.open_probability(**named)
     for name, step in named.items():
-        if step * 10**6 < 1:
-            raise _require.fail(name, step, "at least a millionth")
+        _require.must(step * 10**6 >= 1, name, step, "at least a millionth")
 
 
 @described("adaptive.Submission")
@@ -106,10 +105,10 @@ class Submission:
 
         Reads no data.
         """
-        if self._ids is None:
-            raise InvalidInput(
-                "this is only the description of a submission, which does not contain its predictions."
-            )
+        _require.that(
+            self._ids is not None,
+            "this is only the description of a submission, which does not contain its predictions.",
+        )
         code_of = {value: i for i, value in enumerate(categories(public, target))}
         plain = [label.item() if isinstance(label, np.generic) else label for label in self._labels]
         unknown = next(
@@ -268,8 +267,7 @@ class _Board(Interactive):
     ) -> tuple[State, Release]:
         """Score one `Submission`. It costs nothing more: everything was paid at the start."""
         before = self.rounds.check(state, self.submissions, "best")
-        if type(before.get("best")) is not int:
-            raise InvalidInput(FOREIGN_STATE)
+        _require.that(type(before.get("best")) is int, FOREIGN_STATE)
         check_submission(question)
         # refuses labels that are not declared, before any data is read
         question.codes(self.public, self.target)

@@ -142,16 +142,16 @@ class Paprika(Interactive):
                 "with it nothing would be private. Use AlphaInvesting, LordPlusPlus, Lord3 or "
                 "GeneralizedAlphaInvesting, which look at decisions alone."
             )
-        if self.redraw is False and (self.paper or self.delta is not None):
-            raise InvalidInput(
-                "with `delta` and with `paper` the threshold is always drawn anew, so redraw=False is "
-                "not possible. Leave redraw out."
-            )
-        if (self.score == "log p") != (self.eta is not None):
-            raise InvalidInput(
-                "eta, how far one person moves the logarithm of a p-value, goes with score='log p', and is "
-                "needed there."
-            )
+        _require.that(
+            not (self.redraw is False and (self.paper or self.delta is not None)),
+            "with `delta` and with `paper` the threshold is always drawn anew, so redraw=False is "
+            "not possible. Leave redraw out.",
+        )
+        _require.that(
+            (self.score == "log p") == (self.eta is not None),
+            "eta, how far one person moves the logarithm of a p-value, goes with score='log p', and is "
+            "needed there.",
+        )
         if self.monotone:
             require_relation(
                 self.public.neighbors,
@@ -159,8 +159,7 @@ class Paprika(Interactive):
                 ZERO_OUT,
                 what="that all questions move the same way (monotone)",
             )
-            if self.paper:
-                raise InvalidInput("the paper's scales have no monotone variant. Use paper=False.")
+            _require.that(not self.paper, "the paper's scales have no monotone variant. Use paper=False.")
 
     @property
     def redraws(self) -> bool:

@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 
 from .. import _require
-from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
 from .._require import OPEN_PROBABILITY, Real
@@ -67,8 +66,7 @@ class _Reference(Interactive):
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        if not isinstance(state, dict) or "best" not in state:
-            raise InvalidInput(FOREIGN_STATE)
+        _require.that(isinstance(state, dict) and "best" in state, FOREIGN_STATE)
         check_submission(question)
         check_source(self.public, source)
         ids, wrong = losses(source, question, self.target, self.id)

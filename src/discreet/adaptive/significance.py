@@ -111,8 +111,7 @@ Runs = Annotated[int, at_least(99), at_most(1_000_000)]
 def check_columns(**columns: Any) -> None:
     """Refuse arguments that are not names of columns, or name the same column twice."""
     for argument, column in columns.items():
-        if not isinstance(column, str):
-            raise _require.fail(argument, column, "the name of a column")
+        _require.must(isinstance(column, str), argument, column, "the name of a column")
     if len(set(columns.values())) < len(columns):
         first = next(iter(columns.values()))
         raise InvalidInput(f"{' and '.join(columns)} are the same column {first!r}. Name two columns.")
@@ -609,8 +608,7 @@ class TwoSampleMeanTest(Mechanism):
         column, rounded up. With probability `confidence` both hold."""
         _require.open_probability(confidence=confidence)
         part_confidence = 1 - (1 - confidence) / 2
-        if part_confidence >= 1:
-            raise _require.fail("confidence", confidence, "further below 1, such as 0.999")
+        _require.must(part_confidence < 1, "confidence", confidence, "further below 1, such as 0.999")
         counts, sums, _ = self.noises
         return counts.error(part_confidence, entries=2), math.ceil(
             self._grid.step * sums.error(part_confidence, entries=2)
@@ -843,11 +841,11 @@ class GoodnessOfFitTest(_FromCounts):
     def __post_init__(self) -> None:
         check_columns(column=self.column)
         cells = self.statistic.length(self.public)
-        if len(self.shares) != cells or cells < 2 or cells > _MAX_CELLS:
-            raise InvalidInput(
-                f"column {self.column!r} has {cells} declared categories, and there are {len(self.shares)} "
-                f"shares: it must be one for each, and from 2 to {_MAX_CELLS}."
-            )
+        _require.that(
+            len(self.shares) == cells and cells >= 2 and cells <= _MAX_CELLS,
+            f"column {self.column!r} has {cells} declared categories, and there are {len(self.shares)} "
+            f"shares: it must be one for each, and from 2 to {_MAX_CELLS}.",
+        )
         total = math.fsum(_require.float_or_inf(share) for share in self.shares)
         if not abs(total - 1) < 1e-9:
             raise InvalidInput(f"the shares add up to {total:.6g}, not to 1.")
@@ -926,10 +924,10 @@ class IndependenceTest(_FromCounts):
 
     def __post_init__(self) -> None:
         rows, columns = self.statistic.shape(self.public)
-        if min(rows, columns) < 2 or rows * columns > _MAX_CELLS:
-            raise InvalidInput(
-                f"a table of {rows} by {columns} is too small, or has more than {_MAX_CELLS} cells."
-            )
+        _require.that(
+            min(rows, columns) >= 2 and rows * columns <= _MAX_CELLS,
+            f"a table of {rows} by {columns} is too small, or has more than {_MAX_CELLS} cells.",
+        )
 
     @property
     def statistic(self) -> CrossCounts:

@@ -224,11 +224,10 @@ def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordere
     # The earth mover's distance on ranks is the sum of the gaps between the two cumulative distributions.
     count = f"SELECT COUNT(DISTINCT {names([sensitive])}) AS m FROM {{table}}"
     m, classes = int(_row(data, columns, count)["m"]), risk(data, identifiers).classes
-    if m * classes > _CELLS:
-        raise InvalidInput(
-            f"{classes} classes times {m} values are too many for an ordered distance. Round the "
-            f"values first."
-        )
+    _require.that(
+        m * classes <= _CELLS,
+        f"{classes} classes times {m} values are too many for an ordered distance. Round the values first.",
+    )
     if m < 2:
         return 0.0
     same_cell = _null_safe_equality("full_grid", "cells", [*identifiers, "__value"])
@@ -276,10 +275,10 @@ def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tu
     row = joined.answer(sql).to_pylist()[0]
     if row["low"] is None:
         raise InvalidInput("the population is empty, so nobody has a chance to be in the table.")
-    if row["outsider"]:
-        raise InvalidInput(
-            "the table has rows that the population does not have. Give the population it was drawn from."
-        )
+    _require.that(
+        not row["outsider"],
+        "the table has rows that the population does not have. Give the population it was drawn from.",
+    )
     return float(row["low"]), float(row["high"])
 
 
@@ -460,8 +459,7 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
     missing = [name for name in identifiers if name not in table.column_names]
     if missing:
         raise InvalidInput(f"there is no column {missing[0]!r}; the table has {table.column_names}.")
-    if table.num_rows < k:
-        raise InvalidInput(f"fewer rows than k = {k}: no class can be that large.")
+    _require.that(table.num_rows >= k, f"fewer rows than k = {k}: no class can be that large.")
     codes, values = zip(*(_rank_codes(table[name]) for name in identifiers), strict=True)
     matrix = np.stack(codes, axis=1)
     class_of_row = np.zeros(table.num_rows, np.int64)
@@ -600,8 +598,7 @@ def side_knowledge(
     _require.integer(day_error=day_error, at_least=0)
     rng = np.random.default_rng((seed, user))
     row = ratings.stars[user]
-    if row.nnz == 0:
-        raise InvalidInput(f"user {user} has rated nothing: there is nothing to know.")
+    _require.that(row.nnz != 0, f"user {user} has rated nothing: there is nothing to know.")
     chosen = rng.choice(row.indices, min(items, row.nnz), replace=False)
     stars = np.asarray(ratings.stars[user, chosen].todense()).ravel() + rng.integers(-1, 2, len(chosen))
     days = np.asarray(ratings.days[user, chosen].todense()).ravel()

@@ -394,8 +394,7 @@ def _callable(run: Any, entropy: Entropy | None) -> Run:
     if isinstance(run, Mechanism) and not isinstance(run, Interactive):
         stream = Entropy() if entropy is None else entropy
         return lambda data: run(data, entropy=stream)
-    if not callable(run):
-        raise _require.fail("run", type(run).__name__, "a function of the data, or a mechanism")
+    _require.must(callable(run), "run", type(run).__name__, "a function of the data, or a mechanism")
     call: Run = run
     return call
 

@@ -173,18 +173,15 @@ def guess_by_score(
     return the number of guesses, and how many of them are right. Which of equal scores come first is drawn
     anew: by their position the caller's order, such as members last, would guess for the scores."""
     values, coins = floats(scores=scores), floats(included=included)
-    if values.ndim != 1 or values.shape != coins.shape:
-        raise InvalidInput(
-            "scores and included must be two lists of one length: one score and one coin per canary."
-        )
-    if np.isnan(values).any():
-        raise InvalidInput("a canary's score must be a number, and some are NaN.")
+    _require.that(
+        values.ndim == 1 and values.shape == coins.shape,
+        "scores and included must be two lists of one length: one score and one coin per canary.",
+    )
+    _require.that(not np.isnan(values).any(), "a canary's score must be a number, and some are NaN.")
     truth = coins == 1
-    if not (truth | (coins == 0)).all():
-        raise InvalidInput("included must be True or False for each canary.")
+    _require.that((truth | (coins == 0)).all(), "included must be True or False for each canary.")
     _require.integer(guesses=guesses, at_least=1)
-    if guesses > len(values):
-        raise InvalidInput(f"{guesses} guesses for {len(values)} canaries.")
+    _require.that(guesses <= len(values), f"{guesses} guesses for {len(values)} canaries.")
     ties = fresh_order(len(values))
     order = ties[np.argsort(values[ties], kind="stable")]
     outs, ins = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
@@ -281,10 +278,10 @@ def step_scores(
     }
     if controls is not None:
         control = np.asarray(controls, dtype=float)
-        if control.shape != noisy_sums.shape:
-            raise InvalidInput(
-                f"controls must have the observations' shape {noisy_sums.shape}, got {control.shape}."
-            )
+        _require.that(
+            control.shape == noisy_sums.shape,
+            f"controls must have the observations' shape {noisy_sums.shape}, got {control.shape}.",
+        )
         scores["against a control"] = (noisy_sums - control).sum(axis=0)
     return scores
 
@@ -415,10 +412,10 @@ def _split_canaries(scores: Mapping[str, Any] | Any, included: Any) -> tuple[dic
     # Drawn anew, and by no coin: the coins of the canaries that measure stay fair and independent.
     chooses = fresh_order(len(is_in)) % 4 == 0
     counts = [int((coin & part).sum()) for coin in (is_in, ~is_in) for part in (chooses, ~chooses)]
-    if min(counts) < 10:
-        raise InvalidInput(
-            f"{len(is_in)} canaries are too few: ten in and ten out are needed to choose and to measure."
-        )
+    _require.that(
+        min(counts) >= 10,
+        f"{len(is_in)} canaries are too few: ten in and ten out are needed to choose and to measure.",
+    )
     return scores_by_name, is_in, chooses
 
 

@@ -109,8 +109,7 @@ class Roc:
     def from_labels(cls, scores: Any, included: Any) -> Roc:
         """Return the curve of one list of scores; `included` says for each whether it is a member's."""
         values, truth = floats(scores=scores).ravel(), np.asarray(included, dtype=bool).ravel()
-        if len(values) != len(truth):
-            raise InvalidInput(f"{len(values)} scores for {len(truth)} examples.")
+        _require.that(len(values) == len(truth), f"{len(values)} scores for {len(truth)} examples.")
         return cls.of(values[truth], values[~truth])
 
     def _counts(self, thresholds: Floats) -> tuple[Any, Any]:
@@ -167,10 +166,10 @@ class Roc:
         _require.probability(fpr=fpr)
         _require.open_probability(confidence=confidence)
         members, others = self.members, self.others[fresh_order(len(self.others))]
-        if len(others) < 2:
-            raise InvalidInput(
-                "at least two non-members are needed: one half chooses the threshold, the other measures."
-            )
+        _require.that(
+            len(others) >= 2,
+            "at least two non-members are needed: one half chooses the threshold, the other measures.",
+        )
         choosing = np.sort(others[::2])
         allowed = int(np.floor(fpr * len(choosing)))
         # The next float above the largest score that must stay below the threshold: `>=` counts as a guess.
@@ -213,10 +212,10 @@ def logit_scaled(confidences: Any) -> Floats:
     `margins`: it is exact also for confidences near 0 and 1, which are clipped here.
     """
     probabilities = floats(confidences=confidences)
-    if not ((probabilities >= 0) & (probabilities <= 1)).all():
-        raise InvalidInput(
-            "confidences must be between 0 and 1. For scores before the soft-max use `margins`."
-        )
+    _require.that(
+        ((probabilities >= 0) & (probabilities <= 1)).all(),
+        "confidences must be between 0 and 1. For scores before the soft-max use `margins`.",
+    )
     p = np.clip(probabilities, _MARGIN, 1 - _MARGIN)
     return np.asarray(np.log(p) - np.log1p(-p), dtype=float)
 
@@ -267,11 +266,11 @@ class Shadows:
         scores, included = np.asarray(self.scores, dtype=float), np.asarray(self.included, dtype=bool)
         if scores.ndim == 2:
             scores = scores[:, :, None]
-        if scores.ndim != 3 or scores.shape[:2] != included.shape or len(scores) < 2:
-            raise InvalidInput(
-                "shadow models need scores [models, examples] or [models, examples, queries], and who was "
-                "in, [models, examples]; two models at least."
-            )
+        _require.that(
+            scores.ndim == 3 and scores.shape[:2] == included.shape and len(scores) >= 2,
+            "shadow models need scores [models, examples] or [models, examples, queries], and who was "
+            "in, [models, examples]; two models at least.",
+        )
         if not np.isfinite(scores).all():
             raise InvalidInput("scores of shadow models must be finite: use `margins` or `logit_scaled`.")
         object.__setattr__(self, "scores", scores)
@@ -302,12 +301,12 @@ def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int | 
     for row in included:
         answer = train(np.flatnonzero(row))
         scores = floats(scores=answer() if callable(answer) else answer)
-        if scores.shape[:1] != (examples,) or scores.ndim > 2:
-            raise InvalidInput(
-                f"each model must be asked about all {examples} examples, those it was trained on and the "
-                f"others: scores of shape ({examples},) or ({examples}, queries) are needed, got "
-                f"{scores.shape}."
-            )
+        _require.that(
+            scores.shape[:1] == (examples,) and scores.ndim <= 2,
+            f"each model must be asked about all {examples} examples, those it was trained on and the "
+            f"others: scores of shape ({examples},) or ({examples}, queries) are needed, got "
+            f"{scores.shape}.",
+        )
         model_scores.append(scores)
     return Shadows(np.stack(model_scores), included)
 
@@ -350,12 +349,12 @@ def _fit_normal(shadows: Shadows, members: bool, fixed: bool) -> tuple[Floats, F
     used = (shadows.included == members)[:, :, None]
     count = used.sum(axis=0)
     # With a pooled variance one model per side is enough, if some example has two.
-    if (count < (1 if fixed else 2)).any() or (count < 2).all():
-        raise InvalidInput(
-            "some example was in (or out of) too few shadow models to fit a normal distribution: train more "
-            "of them, or use `halves`. Two per side are needed; with fixed_variance=True one, and two of "
-            "some example."
-        )
+    _require.that(
+        not (count < (1 if fixed else 2)).any() and not (count < 2).all(),
+        "some example was in (or out of) too few shadow models to fit a normal distribution: train more "
+        "of them, or use `halves`. Two per side are needed; with fixed_variance=True one, and two of "
+        "some example.",
+    )
     mean = np.where(used, shadows.scores, 0.0).sum(axis=0) / count
     squares = np.where(used, (shadows.scores - mean) ** 2, 0.0)
     if fixed:
@@ -402,16 +401,14 @@ def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: in
     """
     p, y, is_member = np.asarray(vectors, dtype=float), np.asarray(labels), np.asarray(included, dtype=bool)
     target_vectors = np.asarray(target, dtype=float)
-    if (
-        p.ndim != 3
-        or target_vectors.shape != p.shape[1:]
-        or is_member.shape != p.shape[:2]
-        or y.shape != p.shape[1:2]
-    ):
-        raise InvalidInput(
-            "shadow attack: target [examples, classes], labels [examples], vectors [models, examples, "
-            "classes], included [models, examples]."
-        )
+    _require.that(
+        p.ndim == 3
+        and target_vectors.shape == p.shape[1:]
+        and is_member.shape == p.shape[:2]
+        and y.shape == p.shape[1:2],
+        "shadow attack: target [examples, classes], labels [examples], vectors [models, examples, "
+        "classes], included [models, examples].",
+    )
     _check_classes(y, p.shape[2])
     _require.integer(top=top, at_least=1)
     scores = np.zeros(len(target_vectors))
@@ -561,17 +558,17 @@ def attribute_inference(losses: Any, truth: Any, included: Any, *, prior: Any = 
     says whether the example is a member, that is, was in the training data.
     """
     guessed, true_values = guess_attributes(losses, prior), floats(truth=truth)
-    if true_values.shape != guessed.shape or not np.isin(true_values, np.arange(np.shape(losses)[1])).all():
-        raise InvalidInput(
-            "truth must have the number of the right value, 0 for the first column of losses and so "
-            "on, for each example."
-        )
+    _require.that(
+        true_values.shape == guessed.shape and np.isin(true_values, np.arange(np.shape(losses)[1])).all(),
+        "truth must have the number of the right value, 0 for the first column of losses and so "
+        "on, for each example.",
+    )
     right = guessed == true_values
     is_member = np.asarray(included, dtype=bool)
-    if is_member.shape != right.shape or is_member.all() or not is_member.any():
-        raise InvalidInput(
-            "say of each example whether it was in the training data; some must be in and some out."
-        )
+    _require.that(
+        is_member.shape == right.shape and not is_member.all() and is_member.any(),
+        "say of each example whether it was in the training data; some must be in and some out.",
+    )
     return Attributes(
         right=int(right[is_member].sum()), members=int(is_member.sum()),
         right_of_others=int(right[~is_member].sum()), others=int((~is_member).sum()),
@@ -673,15 +670,13 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
     """
     sampled_surprises = _check_surprises(surprise, sample=sample)
     _require.integer(candidates=candidates, at_least=len(sampled_surprises))
-    if (
-        len(sampled_surprises) < 20
-        or not np.isfinite(sampled_surprises).all()
-        or np.ptp(sampled_surprises) == 0
-    ):
-        raise InvalidInput(
-            "to fit a distribution, twenty finite surprises at least are needed, and not all of them alike. "
-            "With few candidates use `exposure`."
-        )
+    _require.that(
+        len(sampled_surprises) >= 20
+        and np.isfinite(sampled_surprises).all()
+        and np.ptp(sampled_surprises) != 0,
+        "to fit a distribution, twenty finite surprises at least are needed, and not all of them alike. "
+        "With few candidates use `exposure`.",
+    )
     shape, location, scale = stats.skewnorm.fit(sampled_surprises)
     max_bits = math.log2(candidates)
     bits = min(max_bits, -float(stats.skewnorm.logcdf(surprise, shape, location, scale)) / math.log(2))

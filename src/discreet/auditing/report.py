@@ -87,10 +87,10 @@ def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
     is where an event without a pair of its own states its epsilon."""
     if claim is None:
         claim = getattr(run, "event", None)
-        if claim is None:
-            raise InvalidInput(
-                "say what is claimed: claim=1.0, claim=(epsilon, delta), or an accounting event."
-            )
+        _require.that(
+            claim is not None,
+            "say what is claimed: claim=1.0, claim=(epsilon, delta), or an accounting event.",
+        )
     if isinstance(claim, Claim):
         _require_agreement(delta, claim.delta)
         return claim

@@ -71,8 +71,9 @@ def _copy(ledger: Ledger, reader: LedgerReader, target: Path) -> bool:
     except (OSError, sqlite3.Error) as error:
         for path in reversed(made):
             path.rmdir() if path.is_dir() else path.unlink()
-        reason = getattr(error, "strerror", None) or error
-        raise LedgerError(f"no backup can be made at {target} ({reason}). Nothing was copied.") from None
+        raise LedgerError(
+            f"no backup can be made at {target} ({_system.reason_of(error)}). Nothing was copied."
+        ) from None
     return has_key
 
 

@@ -24,7 +24,7 @@ from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
-from .. import _registry
+from .. import _registry, _require
 from .._errors import DescriptionError, DiscreetError, InvalidInput, NotPrivate
 from .._public import Public
 from .._require import plain
@@ -54,18 +54,16 @@ def check_mechanism(mechanism: Any, source: AnySource, kind: type[BaseMechanism]
 def check_kind(mechanism: Any, kind: type[BaseMechanism], advice: str) -> None:
     """Refuse an object that is no mechanism of this `kind`: `advice` says how another kind is run."""
     price, facts = getattr(mechanism, "event", None), getattr(mechanism, "public", None)
-    if isinstance(mechanism, type) or not isinstance(price, Event) or not isinstance(facts, Public):
-        raise InvalidInput(
-            f"{type(mechanism).__name__} is not a mechanism: it has no price (event) for public facts "
-            "(public)."
-        )
-    if not isinstance(mechanism, BaseMechanism):
-        raise InvalidInput(
-            f"{type(mechanism).__name__} is not a mechanism: derive its class from mechanisms.Mechanism, "
-            "Interactive or Stepped."
-        )
-    if not isinstance(mechanism, kind):
-        raise InvalidInput(f"{type(mechanism).__name__} is of another kind: {advice}.")
+    _require.that(
+        not isinstance(mechanism, type) and isinstance(price, Event) and isinstance(facts, Public),
+        f"{type(mechanism).__name__} is not a mechanism: it has no price (event) for public facts (public).",
+    )
+    _require.that(
+        isinstance(mechanism, BaseMechanism),
+        f"{type(mechanism).__name__} is not a mechanism: derive its class from mechanisms.Mechanism, "
+        "Interactive or Stepped.",
+    )
+    _require.that(isinstance(mechanism, kind), f"{type(mechanism).__name__} is of another kind: {advice}.")
 
 
 def description_of(mechanism: Any) -> Any:

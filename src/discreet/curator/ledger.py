@@ -58,6 +58,14 @@ def computing(ledger: Ledger) -> Iterator[None]:
         _computing().pop()
 
 
+class _OfThread(threading.local):
+    """What each thread has of a ledger: its open transaction, and the process in which it has read new
+    entries (`Ledger.refreshed`)."""
+
+    writer: Writer | None = None
+    refreshed: int | None = None
+
+
 class Ledger:
     """Reads and writes one dataset's ledger. Opened without a key, it can be read and verified, not written.
 
@@ -70,7 +78,7 @@ class Ledger:
         self.path, self.key, self.durable = path, key, durable
         self._store = store_of(path, durable=durable)
         self._history = History(None if key is None else key.public)
-        self._local = threading.local()
+        self._local = _OfThread()
         self._store.check()
         if key is not None:
             first = next(iter(self._rows(strict=False)), None)
@@ -144,7 +152,7 @@ class Ledger:
         not remembered (`History.recent`): a preview looks at the same few entries nine times. Inside of
         another such block nothing is read anew."""
         self.look(lambda reader: None)
-        before = getattr(self._local, "refreshed", None)
+        before = self._local.refreshed
         self._local.refreshed = os.getpid()
         try:
             yield
@@ -200,7 +208,7 @@ class Ledger:
     @property
     def _writer(self) -> Writer | None:
         """The transaction that this thread has open, or None; a forked child does not have its parent's."""
-        writer: Writer | None = getattr(self._local, "writer", None)
+        writer = self._local.writer
         return writer if writer is not None and writer.pid == os.getpid() else None
 
     def _rows(self, after: int = 0, *, strict: bool = True) -> Iterator[Row]:
@@ -233,7 +241,7 @@ class Ledger:
         writer = self._writer
         if writer is not None:
             return read(writer)
-        if getattr(self._local, "refreshed", None) == os.getpid():
+        if self._local.refreshed == os.getpid():
             with suppress(_NotRemembered):
                 return read(LedgerReader(self._store, None, self._history))
         while True:

@@ -150,11 +150,8 @@ class Period:
         return within(source, self.column, parts, called=f"({self.column} in {_join_names(names)})")
 
     def __repr__(self) -> str:
-        more = [
-            f"{name}={getattr(self, name)!r}"
-            for name in ("every", "total")
-            if getattr(self, name) is not None
-        ]
+        options = {"every": self.every, "total": self.total}
+        more = [f"{name}={value!r}" for name, value in options.items() if value is not None]
         return f"Period({', '.join([f'column={self.column!r}', *more])})"
 
 
@@ -246,10 +243,10 @@ class Budget(_Shown):
     per: Period | None = None
 
     def __post_init__(self) -> None:
-        if (self.epsilon is None) == (self.rho is None):
-            raise InvalidInput(
-                f"a budget is given as epsilon or as rho, got epsilon={self.epsilon} and rho={self.rho}."
-            )
+        _require.that(
+            (self.epsilon is None) != (self.rho is None),
+            f"a budget is given as epsilon or as rho, got epsilon={self.epsilon} and rho={self.rho}.",
+        )
         _require.positive(**({"epsilon": self.epsilon} if self.rho is None else {"rho": self.rho}))
         if self.delta >= 1:
             raise _require.fail(
@@ -258,8 +255,7 @@ class Budget(_Shown):
         if self.per is not None and not isinstance(self.per, Period):
             raise _require.fail("per", self.per, "a Period, such as Period(column='admitted', every='month')")
         # 1 and 1.0 are one budget: opened again with the other, a ledger must not be refused.
-        for name in ("epsilon", "rho"):
-            value = getattr(self, name)
+        for name, value in (("epsilon", self.epsilon), ("rho", self.rho)):
             if isinstance(value, float) and value.is_integer() and value < 2**53:
                 object.__setattr__(self, name, int(value))
         object.__setattr__(self, "delta", float(self.delta))
@@ -361,11 +357,11 @@ class Policy:
                 raise _require.fail(
                     f"the budget of {name!r}", budget, "a Budget, such as Budget(epsilon=1), or None"
                 )
-            if budget is not None and budget.per is not None and budget.per.cut != self._cut:
-                raise InvalidInput(
-                    f"the budget of {name!r} is per period: the dataset's must be so too, with the "
-                    f"same column and the same length of a period."
-                )
+            _require.that(
+                budget is None or budget.per is None or budget.per.cut == self._cut,
+                f"the budget of {name!r} is per period: the dataset's must be so too, with the "
+                f"same column and the same length of a period.",
+            )
 
     @property
     def _cut(self) -> list[str | None] | None:

@@ -453,8 +453,7 @@ class PostgresStore:
 
 def _reason(error: Any) -> str:
     """Return the primary message of a server's error, never its detail, which quotes values."""
-    diagnosis = getattr(error, "diag", None)
-    return (getattr(diagnosis, "message_primary", None) or "the connection was lost").strip()
+    return (error.diag.message_primary or "the connection was lost").strip()
 
 
 def attach(path: Path, remote: str) -> bool:

@@ -421,6 +421,4 @@ _WORDS = {
 def _reason(error: Any) -> str:
     """Return why an operation failed, in a few words."""
     code = getattr(error, "sqlite_errorcode", None)
-    return _WORDS.get(
-        code & 0xFF if isinstance(code, int) else -1, str(getattr(error, "strerror", None) or error)
-    )
+    return _WORDS.get(code & 0xFF if isinstance(code, int) else -1, _system.reason_of(error))

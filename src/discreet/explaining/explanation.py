@@ -18,7 +18,6 @@ from typing import Any
 
 from .. import _require
 from .._drawing import Markup, Picture, Section, Series, element, markup, page, table
-from .._errors import InvalidInput
 from .risk import EXTRA_EPSILON, Risk
 from .words import DISCLAIMERS, factor, has_bounded_odds, number, out_of, price
 
@@ -69,10 +68,9 @@ class Explanation(_require.NearestNames):
         """Return one of the pictures, by default the first: an SVG that a notebook shows, with
         `save(path)`."""
         pictures = self.pictures
-        if not pictures:
-            raise InvalidInput(
-                "this explanation has no picture: where nothing is promised there is nothing to draw."
-            )
+        _require.that(
+            pictures, "this explanation has no picture: where nothing is promised there is nothing to draw."
+        )
         if heading is None:
             return next(iter(pictures.values()))
         _require.one_of(tuple(pictures), heading=heading)

@@ -51,17 +51,16 @@ def for_each(name: str, values: Any, length: int, what: str) -> Floats:
     """Return `length` finite numbers, one for each of the things that the error calls `what`; a single number
     is repeated."""
     array = numbers(name, values, dimensions=None)
-    if array.shape not in ((), (length,)):
-        raise InvalidInput(
-            f"{name} must be one number, or one for each of the {length} {what}, got shape {array.shape}."
-        )
+    _require.that(
+        array.shape in ((), (length,)),
+        f"{name} must be one number, or one for each of the {length} {what}, got shape {array.shape}.",
+    )
     return np.array(np.broadcast_to(array, (length,)))
 
 
 def shaped(name: str, array: NDArray[Any], shape: tuple[int, ...], why: str = "") -> None:
     """Refuse an array of another shape than `shape`; `why` follows it in the error."""
-    if array.shape != shape:
-        raise InvalidInput(f"{name} must have shape {shape}{why}, got {array.shape}.")
+    _require.that(array.shape == shape, f"{name} must have shape {shape}{why}, got {array.shape}.")
 
 
 def measured_only(name: str, values: Any, measured: NDArray[Any], why: str = "") -> Floats:
@@ -77,12 +76,10 @@ def matrix(name: str, values: Any, *, rows: int | None = None, columns: int | No
     """Return a dense float matrix, or a sparse one in CSR form, with finite entries and the stated shape."""
     if sparse.issparse(values):
         checked = sparse.csr_array(values, dtype=np.float64)
-        if not np.isfinite(checked.data).all():
-            raise InvalidInput(f"{name} must have finite entries only.")
+        _require.that(np.isfinite(checked.data).all(), f"{name} must have finite entries only.")
     else:
         checked = np.atleast_2d(numbers(name, values, dimensions=None))
-        if checked.ndim != 2:
-            raise InvalidInput(f"{name} must be a matrix, got shape {checked.shape}.")
+        _require.that(checked.ndim == 2, f"{name} must be a matrix, got shape {checked.shape}.")
     for axis, wanted in ((0, rows), (1, columns)):
         if wanted is not None and checked.shape[axis] != wanted:
             kind = ("rows", "columns")[axis]

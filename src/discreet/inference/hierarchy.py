@@ -73,12 +73,10 @@ class Tree:
 
     def __init__(self, parents: Any) -> None:
         parent_array = np.asarray(parents)
-        if (
-            parent_array.ndim != 1
-            or not np.issubdtype(parent_array.dtype, np.integer)
-            or not len(parent_array)
-        ):
-            raise InvalidInput("parents must be a list of whole numbers, one for each node, -1 for a root.")
+        _require.that(
+            parent_array.ndim == 1 and np.issubdtype(parent_array.dtype, np.integer) and len(parent_array),
+            "parents must be a list of whole numbers, one for each node, -1 for a root.",
+        )
         # before the cast, which would take 2^64 - 1 for -1
         bad = np.flatnonzero((parent_array < -1) | (parent_array >= len(parent_array)))
         if len(bad):
@@ -110,8 +108,7 @@ class Tree:
         A path whose parent is not in the list is a root.
         """
         index_of = {tuple(path): i for i, path in enumerate(paths)}
-        if len(index_of) < len(paths):
-            raise InvalidInput("paths must differ from each other.")
+        _require.that(len(index_of) >= len(paths), "paths must differ from each other.")
         return Tree(np.array([index_of.get(tuple(p)[:-1], -1) if len(p) else -1 for p in paths], np.int64))
 
     def __len__(self) -> int:
@@ -235,8 +232,7 @@ def round_to_total(values: Any, total: int | None = None) -> Ints:
     if max(abs(base_sum), abs(total)) >= _LARGEST_TOTAL:
         raise InvalidInput("totals must be below 2^62 in size to fit 64 bits.")
     if not len(x):
-        if total:
-            raise InvalidInput(f"no values cannot add up to {total!r}.")
+        _require.that(not total, f"no values cannot add up to {total!r}.")
         return np.zeros(0, np.int64)
     return _largest_remainders(x, np.zeros(1, np.int64), np.array([int(total)], np.int64))
 
@@ -279,10 +275,10 @@ def round_table(table: Any) -> Ints:
     # without a solution there is no `solved.x`
     solution = solved.x if solved.status == 0 else np.full(x.size, np.nan)
     up = np.rint(solution)
-    if not (np.abs(up - solution) < 1e-6).all() or not (np.abs(sums @ up - part_sums) < 1).all():
-        raise InvalidInput(
-            f"the rounding of a table of shape {x.shape} failed numerically. Round to fewer digits first."
-        )
+    _require.that(
+        (np.abs(up - solution) < 1e-6).all() and (np.abs(sums @ up - part_sums) < 1).all(),
+        f"the rounding of a table of shape {x.shape} failed numerically. Round to fewer digits first.",
+    )
     return np.asarray(base + up.reshape(x.shape), dtype=np.int64)
 
 
@@ -312,11 +308,11 @@ def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
     base = np.floor(x).astype(np.int64)
     size = np.diff(first, append=len(x))
     missing = totals - np.add.reduceat(base, first)
-    if (missing < 0).any() or (missing > size).any():
-        raise InvalidInput(
-            "the total is too far from the sum of the values to be reached by rounding each up or down. "
-            "Bring the values to the total first: with_total for counts, least_squares otherwise."
-        )
+    _require.that(
+        not (missing < 0).any() and not (missing > size).any(),
+        "the total is too far from the sum of the values to be reached by rounding each up or down. "
+        "Bring the values to the total first: with_total for counts, least_squares otherwise.",
+    )
     family = np.repeat(np.arange(len(first)), size)
     # within each family by falling remainder x - base; lexsort is stable, so equal ones stay in their order
     order = np.lexsort((base - x, family))

@@ -31,6 +31,7 @@ from scipy.sparse import linalg as sparse_linalg
 from .. import _require
 from .._errors import InvalidInput
 from .._require import OPEN_PROBABILITY
+from .._system import on_one_thread
 from . import _check
 from ._check import Floats
 
@@ -66,12 +67,12 @@ class Estimate:
         """
         if self._variances is not None:
             return self._variances
-        if self.values.size > MAX_VARIANCES:
-            raise InvalidInput(
-                f"the variances of all {self.values.size} values would need as many solutions. Ask "
-                f"variance_of(questions) for the "
-                f"questions you need."
-            )
+        _require.that(
+            self.values.size <= MAX_VARIANCES,
+            f"the variances of all {self.values.size} values would need as many solutions. Ask "
+            f"variance_of(questions) for the "
+            f"questions you need.",
+        )
         return self.variance_of(np.eye(self.values.size))
 
     @property
@@ -91,10 +92,10 @@ class Estimate:
     def covariance(self) -> Floats:
         """Return the covariance matrix of all values: n by n, so for small n."""
         n = self.values.size
-        if n > MAX_VARIANCES:
-            raise InvalidInput(
-                f"a covariance matrix of {n} by {n} is too large. Ask variance_of(questions) instead."
-            )
+        _require.that(
+            n <= MAX_VARIANCES,
+            f"a covariance matrix of {n} by {n} is too large. Ask variance_of(questions) instead.",
+        )
         matrix = np.column_stack([self._covariance_product(unit) for unit in np.eye(n)])
         return (matrix + matrix.T) / 2
 
@@ -231,11 +232,10 @@ def measured(
     # not norms squared, which may leave the range of floats
     with np.errstate(over="ignore", under="ignore"):
         scaled = v / norms / norms
-    if (np.isinf(scaled) | ((scaled == 0) & (v > 0))).any():
-        raise InvalidInput(
-            "the coefficients of A and the variances are too far apart in size. Bring them nearer to each "
-            "other."
-        )
+    _require.that(
+        not (np.isinf(scaled) | ((scaled == 0) & (v > 0))).any(),
+        "the coefficients of A and the variances are too far apart in size. Bring them nearer to each other.",
+    )
     v = scaled
     if _direct(B, method):
         estimate, undetermined = _measured_directly(_dense(B), z, v)
@@ -327,7 +327,7 @@ def _constrain(y: Floats, v: Floats, C: Floats, d: Floats) -> Estimate:
     """
     free = v > 0
     gap = d - C @ y
-    U, singular, W = linalg.svd(C[:, free], full_matrices=False)
+    U, singular, W = on_one_thread(linalg.svd)(C[:, free], full_matrices=False)
     r = _rank(singular)
     U, W = U[:, :r], W[:r]
     _agree(gap - U @ (U.T @ gap), np.abs(d) + np.abs(C) @ np.abs(y))
@@ -350,6 +350,7 @@ def _constrain(y: Floats, v: Floats, C: Floats, d: Floats) -> Estimate:
     return Estimate(values=x, _covariance_product=times, _variances=variances)
 
 
+@on_one_thread
 def _factors(tall: Floats) -> tuple[Floats, Floats, Any]:
     """Return Q, R, columns with tall[:, columns] = Q R, where Q has orthonormal columns and R is triangular.
 
@@ -408,6 +409,7 @@ def _public_facts(A: Floats, y: Floats, n: int) -> tuple[Floats, Floats]:
     return p, W[r:].T
 
 
+@on_one_thread
 def _right_factors(A: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the singular value decomposition U, singular, W with all rows of W (the right singular vectors).
 
@@ -444,11 +446,11 @@ def _balance_rows(B: Any) -> tuple[Any, Floats]:
 
 def _measured_iteratively(A: Any, y: Floats, v: Floats) -> tuple[Estimate, Any]:
     """Solve the problem of `_measured_directly` by LSMR, for matrices too large to factor."""
-    if (v == 0).any():
-        raise InvalidInput(
-            f"variances of zero need the direct method, and a matrix of shape {A.shape} is solved by the "
-            "iterative one here. Ask for method='direct', or enter the fact by substituting it."
-        )
+    _require.that(
+        not (v == 0).any(),
+        f"variances of zero need the direct method, and a matrix of shape {A.shape} is solved by the "
+        "iterative one here. Ask for method='direct', or enter the fact by substituting it.",
+    )
     B = sparse.csr_array(sparse.diags_array(1 / np.sqrt(v)) @ A)
     norms = np.sqrt(np.asarray(B.multiply(B).sum(axis=0)).ravel())
     lengths = np.where(norms > 0, norms, 1.0)
@@ -483,11 +485,11 @@ def _lsmr(B: Any, right_side: Floats) -> Floats:
     x, stop, *_ = sparse_linalg.lsmr(
         B, right_side, atol=TOLERANCE, btol=TOLERANCE, conlim=1e14, maxiter=limit
     )
-    if stop in (3, 6, 7):
-        raise InvalidInput(
-            f"the iteration did not reach a relative error of {TOLERANCE:g}: the system is too badly "
-            "conditioned. Ask for method='direct', or bring the variances nearer to each other."
-        )
+    _require.that(
+        stop not in (3, 6, 7),
+        f"the iteration did not reach a relative error of {TOLERANCE:g}: the system is too badly "
+        "conditioned. Ask for method='direct', or bring the variances nearer to each other.",
+    )
     return np.asarray(x, dtype=np.float64)
 
 
@@ -508,10 +510,10 @@ def combine(values: Any, variances: Any) -> Estimate:
     """
     values = _check.as_array("values", values)
     shape = values.shape
-    if not shape or not shape[0]:
-        raise InvalidInput(
-            f"values must hold one or more measurements along the first axis, got shape {shape}."
-        )
+    _require.that(
+        shape and shape[0],
+        f"values must hold one or more measurements along the first axis, got shape {shape}.",
+    )
     array = _check.as_array("variances", variances)
     if array.shape == shape[:1]:
         variances = array.reshape((-1,) + (1,) * (len(shape) - 1))
@@ -576,19 +578,19 @@ def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
     """
     low = _check.numbers("lower", lower, dimensions=None)
     high = _check.numbers("upper", upper, dimensions=None)
-    if low.shape != high.shape or low.ndim == 0 or not len(low):
-        raise InvalidInput(
-            f"lower and upper must have the same shape, intervals first, got {low.shape} and {high.shape}."
-        )
+    _require.that(
+        low.shape == high.shape and low.ndim != 0 and len(low),
+        f"lower and upper must have the same shape, intervals first, got {low.shape} and {high.shape}.",
+    )
     each = _check.for_each("confidence", confidence, len(low), "intervals")
     _check.refuse_where("confidence", each, (each <= 0) | (each >= 1), "strictly between 0 and 1")
     _check.refuse_where("lower", low, low > high, "at most upper")
     joint_confidence = 1 - float((1 - each).sum())
-    if joint_confidence <= 0:
-        raise InvalidInput(
-            "the confidences leave nothing for all intervals together: 1 - sum of (1 - confidence) is "
-            f"{joint_confidence:.3g}. Use fewer intervals, or wider ones of a higher confidence."
-        )
+    _require.that(
+        joint_confidence > 0,
+        "the confidences leave nothing for all intervals together: 1 - sum of (1 - confidence) is "
+        f"{joint_confidence:.3g}. Use fewer intervals, or wider ones of a higher confidence.",
+    )
     bottom, top = np.asarray(low.max(axis=0)), np.asarray(high.min(axis=0))
     _check.none_of(
         bottom > top,

@@ -52,8 +52,7 @@ class Marginal:
             self, "values", _check.numbers("values", self.values, dimensions=len(self.attributes))
         )
         _require_distinct(self.attributes)
-        if not self.values.size:
-            raise InvalidInput(f"a marginal must not be empty, got shape {self.values.shape}.")
+        _require.that(self.values.size, f"a marginal must not be empty, got shape {self.values.shape}.")
 
     def interval(self, confidence: float = 0.95, *, noise: Noise = "gaussian") -> tuple[Floats, Floats]:
         """Return, for each cell, an interval that holds the truth with probability `confidence`; see
@@ -164,10 +163,10 @@ def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, floa
             order = np.argsort(np.argsort(kept))
             centered_tables.append(_center(np.transpose(summed, order) if kept else summed))
             table_variances.append(marginal.variance * marginal.values.size / max(1, summed.size))
-    if not centered_tables:
-        raise InvalidInput(
-            f"no measured marginal has all of {names!r}, so their joint table cannot be estimated."
-        )
+    _require.that(
+        centered_tables,
+        f"no measured marginal has all of {names!r}, so their joint table cannot be estimated.",
+    )
     values, variance = _weighted_mean(
         np.array(centered_tables), np.array(table_variances), f"the marginals of {names!r} known exactly"
     )

@@ -21,6 +21,7 @@ from scipy import optimize, sparse
 from .. import _require
 from .._errors import InvalidInput
 from .._require import FINITE, NON_NEGATIVE, POSITIVE, at_least
+from .._system import on_one_thread
 from . import _check
 from ._check import Floats, Ints
 from .least_squares import RELATIVE_TOLERANCE, least_squares
@@ -110,8 +111,7 @@ def with_total(values: Any, total: Annotated[float, NON_NEGATIVE], variances: An
     """
     y = _check.numbers("values", values)
     v = _check.variances(variances, y.shape)
-    if not len(y):
-        raise InvalidInput(f"values must not be empty: nothing can add up to {total!r}.")
+    _require.that(len(y), f"values must not be empty: nothing can add up to {total!r}.")
     return _onto_totals(y, v, np.zeros(1, np.int64), np.array([float(total)]))
 
 
@@ -123,8 +123,7 @@ def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
     totals. Subtracting any multiple of v from y leaves the projection as it is, so the same step is applied
     again to y - λ v, which is as small as the result.
     """
-    if (y[v == 0] < 0).any():
-        raise InvalidInput("a value known exactly is negative.")
+    _require.that(not (y[v == 0] < 0).any(), "a value known exactly is negative.")
     # two passes are enough unless the numbers overflow; the third is spare
     for _ in range(3):
         reduced = _reduced(y, v, first, totals)
@@ -207,7 +206,7 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
         best = worst
         active = B[:, u > 0]
         # the small multiple of the identity keeps a singular system solvable
-        step = -np.linalg.solve(active @ active.T + 1e-10 * np.eye(len(right_side)), gap)
+        step = -on_one_thread(np.linalg.solve)(active @ active.T + 1e-10 * np.eye(len(right_side)), gap)
         multiplier = multiplier + _step_length(multiplier, step, start, B, right_side) * step
     if (np.abs(gap) > 1e-9 * scale).any():
         raise _infeasible(C, d, y, v)
@@ -354,11 +353,10 @@ def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
     turned = np.transpose(wanted, np.argsort(kept)) if kept else wanted
     others = tuple(a for a in range(x.ndim) if a not in kept)
     full = np.expand_dims(turned, others) if others else turned
-    if ((x.sum(axis=others, keepdims=True) == 0) & (full > 0)).any():
-        raise InvalidInput(
-            f"the margin of axes {kept!r} is positive where the whole table is zero. Put positive numbers "
-            "there."
-        )
+    _require.that(
+        not ((x.sum(axis=others, keepdims=True) == 0) & (full > 0)).any(),
+        f"the margin of axes {kept!r} is positive where the whole table is zero. Put positive numbers there.",
+    )
     return others, full
 
 
@@ -368,10 +366,10 @@ def _require_agreement(targets: list[Target]) -> None:
         for j, (second, b) in enumerate(targets[:i]):
             summed = tuple(sorted(set(first) | set(second)))
             shared_a, shared_b = a.sum(axis=summed, keepdims=True), b.sum(axis=summed, keepdims=True)
-            if (np.abs(shared_a - shared_b) > 1e-9 * (1 + np.abs(shared_a))).any():
-                raise InvalidInput(
-                    f"margins {j} and {i} (counted from zero) do not agree on what they share."
-                )
+            _require.that(
+                not (np.abs(shared_a - shared_b) > 1e-9 * (1 + np.abs(shared_a))).any(),
+                f"margins {j} and {i} (counted from zero) do not agree on what they share.",
+            )
 
 
 def _scale(x: Floats, others: tuple[int, ...], sums: Floats) -> Floats:

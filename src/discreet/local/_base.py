@@ -60,8 +60,7 @@ def below(bound: int, n: int, entropy: Entropy) -> Codes:
                not below the bound, the word is thrown away and another is drawn.
     Assumes:   `entropy` yields independent uniform bits.
     """
-    if not 1 <= bound <= LIMIT:
-        raise _require.fail("bound", bound, f"between 1 and {LIMIT}")
+    _require.must(1 <= bound <= LIMIT, "bound", bound, f"between 1 and {LIMIT}")
     if bound == 1:
         return np.zeros(n, np.int64)
     shift = np.uint64(64 - (bound - 1).bit_length())
@@ -144,12 +143,12 @@ def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
     2.7182818284590446
     """
     a, b = _odds(positive_epsilon(epsilon), truth, other)
-    if a <= b:
-        raise _require.fail(
-            "epsilon",
-            epsilon,
-            f"larger for {truth + other} different reports: rounded to integers, their odds would be 1 : 1",
-        )
+    _require.must(
+        a > b,
+        "epsilon",
+        epsilon,
+        f"larger for {truth + other} different reports: rounded to integers, their odds would be 1 : 1",
+    )
     return a, b
 
 
@@ -161,8 +160,7 @@ def small_share(epsilon: Any, bits: int = 1) -> int:
     probability.
     """
     q = _small_share(positive_epsilon(epsilon) / bits)
-    if 2 * q >= COIN:
-        raise _require.fail("epsilon", epsilon, "larger: coins with a resolution of 2**-32 would be fair")
+    _require.must(2 * q < COIN, "epsilon", epsilon, "larger: coins with a resolution of 2**-32 would be fair")
     return q
 
 
@@ -291,15 +289,14 @@ class LocalRandomizer(ABC):
         """Return the reports as one checked array, and their price."""
         event = self.event
         if isinstance(reports, ReportBatch):
-            if reports.randomizer is not None and reports.randomizer != self:
-                raise InvalidInput(
-                    "these reports were drawn by another randomizer, or with another epsilon. Use the "
-                    "randomizer that drew them."
-                )
+            _require.that(
+                reports.randomizer is None or reports.randomizer == self,
+                "these reports were drawn by another randomizer, or with another epsilon. Use the "
+                "randomizer that drew them.",
+            )
             reports, event = reports.data, reports.event
         data = self._as_array(reports)
-        if not len(data):
-            raise InvalidInput("there are no reports.")
+        _require.that(len(data), "there are no reports.")
         width = self._width()
         if data.shape[1:] != (() if width is None else (width,)) or data.dtype.kind not in "iub":
             wanted = "an integer" if width is None else f"a list of {width} integers"
@@ -364,10 +361,10 @@ def _array(value: Any) -> NDArray[Any]:
 def vector(values: Any) -> NDArray[Any]:
     """Return the values of several people as an array with one dimension."""
     array = _array(values)
-    if array.ndim != 1:
-        raise InvalidInput(
-            f"give one value, or an array with one value for each person; got {array.ndim} dimensions."
-        )
+    _require.that(
+        array.ndim == 1,
+        f"give one value, or an array with one value for each person; got {array.ndim} dimensions.",
+    )
     return array
 
 
@@ -425,8 +422,7 @@ def one_code(value: Any, domain: int) -> Codes:
 
 def require_entropy(entropy: Any) -> None:
     """Refuse anything but a `sampling.Entropy`."""
-    if not isinstance(entropy, Entropy):
-        raise _require.fail("entropy", type(entropy).__name__, "a sampling.Entropy")
+    _require.must(isinstance(entropy, Entropy), "entropy", type(entropy).__name__, "a sampling.Entropy")
 
 
 def require_randomizer(randomizer: Any) -> None:
@@ -442,8 +438,7 @@ def check_range(data: NDArray[Any], bounds: Any) -> None:
 
 def require_possible(possible: NDArray[np.bool_]) -> None:
     """Refuse reports of which some are not possible."""
-    if not possible.all():
-        raise InvalidInput("some reports cannot come from this randomizer.")
+    _require.that(possible.all(), "some reports cannot come from this randomizer.")
 
 
 def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:

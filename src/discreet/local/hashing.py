@@ -185,11 +185,11 @@ class LocalHashing(FrequencyOracle):
                the counts are a transform of `weights`: weights[z] is the sum of (-1)**<c, y> over all reports
                and all c with c.m = z, and the shift at the end divides by `buckets`.
         """
-        if self._length > _TRANSFORM_BITS:
-            raise InvalidInput(
-                f"a domain of {self.domain} values is too large to estimate all shares. Give candidates: "
-                f"shares_of(reports, candidates)."
-            )
+        _require.that(
+            self._length <= _TRANSFORM_BITS,
+            f"a domain of {self.domain} values is too large to estimate all shares. Give candidates: "
+            f"shares_of(reports, candidates).",
+        )
         # many buckets: one pass per value is cheaper than one per bucket
         if self.buckets > self.domain:
             return self._counts_of(data, np.arange(self.domain))
@@ -319,11 +319,11 @@ class HadamardResponse(FrequencyOracle):
     def support(self) -> Support:
         """Return (p, q) for one block: the probability of a marked number, and one half. With more blocks, no
         single q holds for all other values."""
-        if self.blocks > 1:
-            raise InvalidInput(
-                "Hadamard response with several blocks has no single probability q of support for other "
-                "values. Use `variance`."
-            )
+        _require.that(
+            self.blocks <= 1,
+            "Hadamard response with several blocks has no single probability q of support for other "
+            "values. Use `variance`.",
+        )
         return Support(Support.of_odds(self.ratio, 2).p, Fraction(1, 2))
 
     @property

@@ -107,19 +107,18 @@ class LongTermResponse(NamingOracle, Memoized):
         """
         k = self.domain
         r, first_odds = Fraction(*self._permanent), Fraction(*_base.odds(self.first_epsilon, 1, k - 1))
-        if not first_odds < r:
-            raise _require.fail(
-                "first_epsilon",
-                self.first_epsilon,
-                f"below epsilon = {self.epsilon!r} also after both are rounded to integer odds",
-            )
+        _require.must(
+            first_odds < r,
+            "first_epsilon",
+            self.first_epsilon,
+            f"below epsilon = {self.epsilon!r} also after both are rounded to integer odds",
+        )
         target_odds = (first_odds * (r + k - 2) - (k - 1)) / (r - first_odds)
         b = 1 << max(int(_base.LIMIT / (target_odds + k - 1)).bit_length() - 1, 0)
         a = min(int(target_odds * b), _base.LIMIT - (k - 1) * b)
-        if a <= b:
-            raise _require.fail(
-                "first_epsilon", self.first_epsilon, "larger: rounded to integers, its odds would be 1 : 1"
-            )
+        _require.must(
+            a > b, "first_epsilon", self.first_epsilon, "larger: rounded to integers, its odds would be 1 : 1"
+        )
         return a, b
 
     @property
@@ -146,8 +145,7 @@ class LongTermResponse(NamingOracle, Memoized):
 
     def report(self, state: Any, /, *, entropy: Entropy) -> int:
         require_entropy(entropy)
-        if code_of(state, self.domain) is None:
-            raise InvalidInput("this is not what `start` returned.")
+        _require.that(code_of(state, self.domain) is not None, "this is not what `start` returned.")
         return int(_base.kary_response(self._one(state), self.domain, self._instantaneous, entropy)[0])
 
     def client(self) -> dict[str, Any]:
@@ -195,11 +193,9 @@ class Rappor(Memoized):
     q: Annotated[Real, OPEN_PROBABILITY] = Fraction(3, 4)
 
     def __post_init__(self) -> None:
-        if self.hashes > self.bits:
-            raise _require.fail("hashes", self.hashes, f"at most the {self.bits} bits")
+        _require.must(self.hashes <= self.bits, "hashes", self.hashes, f"at most the {self.bits} bits")
         _, p, q = self.thresholds
-        if not p < q:
-            raise _require.fail("p", self.p, f"below q = {self.q!r} by at least 2**-32")
+        _require.must(p < q, "p", self.p, f"below q = {self.q!r} by at least 2**-32")
 
     @property
     def thresholds(self) -> tuple[int, int, int]:
@@ -326,11 +322,11 @@ class Rappor(Memoized):
         words' filters is nearest to the estimated bits (least squares, weighted by the size of each cohort).
         """
         candidates = _require.entries(words=words)
-        if len({_word(word) for word in candidates}) < len(candidates):
-            raise InvalidInput(
-                "some words are listed twice, and their share would be divided between them. Give each word "
-                "once."
-            )
+        _require.that(
+            len({_word(word) for word in candidates}) == len(candidates),
+            "some words are listed twice, and their share would be divided between them. Give each word "
+            "once.",
+        )
         shares, people = self.bit_shares(reports)
         present = np.flatnonzero(people)
         rows = np.concatenate(

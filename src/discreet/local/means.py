@@ -46,8 +46,7 @@ _MAX_STEPS = 1 << 16
 def _check_epsilon(**named: Real) -> None:
     _require.positive(**named)
     for name, epsilon in named.items():
-        if epsilon < Fraction(1, 10**9):
-            raise _require.fail(name, epsilon, "at least 1e-9")
+        _require.must(epsilon >= Fraction(1, 10**9), name, epsilon, "at least 1e-9")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,11 +121,9 @@ class MeanRandomizer(LocalRandomizer):
     def _values(self, values: Any) -> NDArray[np.float64]:
         """Return the positions of values on the grid, as numbers from 0 to `steps` with fractions."""
         array = vector(values)
-        if array.dtype.kind not in "fiu":
-            raise InvalidInput(f"values must be numbers, got {array.dtype}.")
+        _require.that(array.dtype.kind in "fiu", f"values must be numbers, got {array.dtype}.")
         numbers = array.astype(np.float64)
-        if np.isnan(numbers).any():
-            raise InvalidInput("values must be numbers, and some are missing (nan).")
+        _require.that(not np.isnan(numbers).any(), "values must be numbers, and some are missing (nan).")
         low, high = float(self.low), float(self.high)
         return np.asarray((np.clip(numbers, low, high) - low) / (high - low) * self.steps)
 

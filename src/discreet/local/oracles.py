@@ -337,8 +337,7 @@ class SubsetSelection(FrequencyOracle):
     size: Annotated[int, at_least(0)] = 0
 
     def __post_init__(self) -> None:
-        if self.size >= self.domain:
-            raise _require.fail("size", self.size, f"below the domain's size {self.domain}")
+        _require.must(self.size < self.domain, "size", self.size, f"below the domain's size {self.domain}")
         if not self.size:
             object.__setattr__(self, "size", self._best_size())
         FrequencyOracle.__post_init__(self)
@@ -465,12 +464,12 @@ class DesignResponse(LocalRandomizer):
     design: Annotated[Channel, instance_of(Channel, "a mechanisms.Channel")]
 
     def __post_init__(self) -> None:
-        if any(ends[-1] > _base.LIMIT for ends in self._ends):
-            raise _require.fail(
-                "design",
-                "a row",
-                f"such that its probabilities have a common denominator of at most {_base.LIMIT}",
-            )
+        _require.must(
+            all(ends[-1] <= _base.LIMIT for ends in self._ends),
+            "design",
+            "a row",
+            f"such that its probabilities have a common denominator of at most {_base.LIMIT}",
+        )
 
     @property
     def epsilon(self) -> float:

@@ -102,11 +102,11 @@ def _likelihood(randomizer: FrequencyOracle | DesignResponse, reports: Any) -> t
     weights = counts / counts.sum()
     if isinstance(randomizer, DesignResponse):
         return np.asarray(randomizer.matrix().T[rows]), weights
-    if len(rows) * randomizer.domain > _CELLS:
-        raise InvalidInput(
-            f"{len(rows)} different reports times {randomizer.domain} values are more than {_CELLS} "
-            "likelihoods. Use `consistent` on the estimate, or shorter reports."
-        )
+    _require.that(
+        len(rows) * randomizer.domain <= _CELLS,
+        f"{len(rows)} different reports times {randomizer.domain} values are more than {_CELLS} "
+        "likelihoods. Use `consistent` on the estimate, or shorter reports.",
+    )
     high, low = _support_likelihoods(randomizer)
     return np.where(randomizer._supported(rows), high, low), weights
 

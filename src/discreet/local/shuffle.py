@@ -58,11 +58,11 @@ class Shuffler:
     def flush(self, *, entropy: Entropy) -> ReportBatch:
         """Return all collected reports in random order, and forget them; refused below `least` reports."""
         require_entropy(entropy)
-        if len(self) < self.least:
-            raise InvalidInput(
-                f"{len(self)} reports are collected, and the price assumes at least {self.least}. Collect "
-                "more, or make a new shuffler with a smaller `least`."
-            )
+        _require.that(
+            len(self) >= self.least,
+            f"{len(self)} reports are collected, and the price assumes at least {self.least}. Collect "
+            "more, or make a new shuffler with a smaller `least`.",
+        )
         data = np.concatenate([batch.data for batch in self._waiting])
         private = entropy.private and not any(isinstance(b.event, NonPrivate) for b in self._waiting)
         self._waiting = []
@@ -98,11 +98,11 @@ def blend(
     ([0.34], [0.008])
     """
     local, central = (np.atleast_1d(_numbers(x, "estimates")) for x in (local, central))
-    if local.shape != central.shape:
-        raise InvalidInput(
-            f"both groups must estimate the same quantities, got arrays of shape {local.shape} and "
-            f"{central.shape}."
-        )
+    _require.that(
+        local.shape == central.shape,
+        f"both groups must estimate the same quantities, got arrays of shape {local.shape} and "
+        f"{central.shape}.",
+    )
     variances = [_numbers(x, "variances") for x in (local_variance, central_variance)]
     try:
         local_variance, central_variance = (np.broadcast_to(v, local.shape) for v in variances)
@@ -126,6 +126,5 @@ def _numbers(values: Any, what: str) -> Floats:
         array = np.asarray(values, dtype=np.float64)
     except (ValueError, TypeError, OverflowError):
         array = np.array(np.nan)
-    if np.isnan(array).any():
-        raise InvalidInput(f"{what} must be numbers or arrays of numbers.")
+    _require.that(not np.isnan(array).any(), f"{what} must be numbers or arrays of numbers.")
     return array

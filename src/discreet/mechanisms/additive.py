@@ -80,11 +80,11 @@ def round_to_grid(values: Any, step: Fraction) -> Integers:
     """Return floor(v / step + 1/2) for every real v, exactly: floats are taken at their binary value."""
     array = np.asarray(values)
     # NumPy's long doubles do not become Python floats, so they have no exact fraction here
-    if array.dtype.kind not in "iufO" or array.dtype.itemsize > 8 or not _all_finite(array):
-        raise InvalidInput(
-            f"finite real numbers are needed (got an array of {array.dtype}). Clip the values and drop "
-            "missing ones first."
-        )
+    _require.that(
+        array.dtype.kind in "iufO" and array.dtype.itemsize <= 8 and _all_finite(array),
+        f"finite real numbers are needed (got an array of {array.dtype}). Clip the values and drop "
+        "missing ones first.",
+    )
     half = Fraction(1, 2)
     # below 2**62, so that `noise.add` may add noise in 64 bits
     integers = [(Fraction(v) / step + half).__floor__() for v in array.ravel().tolist()]

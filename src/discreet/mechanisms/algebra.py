@@ -219,11 +219,11 @@ class PostProcessed(Mechanism):
         known."""
         if not isinstance(self.function, PostFunction):
             raise InvalidInput("nothing is known about the error of a value changed by a Python function.")
-        if error_in_scores:
-            raise InvalidInput(
-                "the error before was in scores, ranks or people, and nothing is known of it once "
-                "the value was changed."
-            )
+        _require.that(
+            not error_in_scores,
+            "the error before was in scores, ranks or people, and nothing is known of it once "
+            "the value was changed.",
+        )
         width = mechanism_error()
         added = self.function.added_error
         # An error that is no number belongs to a table, which the function returns unchanged.

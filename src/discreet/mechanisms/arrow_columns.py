@@ -140,10 +140,9 @@ def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
         # makes 0.0 of -0.0: they are one number, as in SQL
         array = pc.add(array, pa.scalar(0, kind))
     fitting = [i for i, value in enumerate(values) if _fits(value, kind, text)]
-    if not fitting:
-        raise InvalidInput(
-            f"column {column!r} holds {kind}, and none of its declared categories is of that type."
-        )
+    _require.that(
+        fitting, f"column {column!r} holds {kind}, and none of its declared categories is of that type."
+    )
     value_set = pa.array([values[i] for i in fitting], type=kind)
     codes = (
         pc.fill_null(pc.index_in(array, value_set=value_set), -1)
@@ -182,11 +181,11 @@ class ColumnGrid:
         self.low, self.high = (
             nearest(_require.exact(v, "bound") / step) for v in (bounds.lower, bounds.upper)
         )
-        if max(abs(self.low), abs(self.high)) >= LIMIT:
-            raise InvalidInput(
-                f"the bounds of column {column!r} reach further than 2**62 steps of {step} from zero. Choose "
-                "a larger step."
-            )
+        _require.that(
+            max(abs(self.low), abs(self.high)) < LIMIT,
+            f"the bounds of column {column!r} reach further than 2**62 steps of {step} from zero. Choose "
+            "a larger step.",
+        )
 
     def __call__(self, values: NDArray[Any]) -> Ints:
         num, den = self.step.numerator, self.step.denominator

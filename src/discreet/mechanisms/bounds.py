@@ -51,12 +51,12 @@ class HistogramBounds(Mechanism):
     confidence: Annotated[float, OPEN_PROBABILITY] = 0.99
 
     def __post_init__(self) -> None:
-        if not 1e-300 < _require.float_or_inf(self.smallest) * 2.0**self.levels < 1e300:
-            raise _require.fail(
-                "smallest, levels",
-                (self.smallest, self.levels),
-                "such that smallest * 2**levels is between 1e-300 and 1e300",
-            )
+        _require.must(
+            1e-300 < _require.float_or_inf(self.smallest) * 2.0**self.levels < 1e300,
+            "smallest, levels",
+            (self.smallest, self.levels),
+            "such that smallest * 2**levels is between 1e-300 and 1e300",
+        )
         # Refuses what the noise refuses.
         self._noise()
 

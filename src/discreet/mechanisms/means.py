@@ -178,8 +178,7 @@ def _shares(entries: int) -> Limit:
 
 def _checked_shares(entries: int, *, shares: Sequence[int]) -> tuple[int, ...]:
     values = _require.listed(shares=shares)
-    if len(values) != entries:
-        raise _require.fail("shares", shares, f"{entries} positive integers")
+    _require.must(len(values) == entries, "shares", shares, f"{entries} positive integers")
     for i, share in enumerate(values):
         _require.integer(**{f"shares[{i}]": share}, at_least=1)
     return tuple(int(share) for share in values)
@@ -207,10 +206,10 @@ class _FromSums(Mechanism):
         bounds = self.public.bounds(self.column)
         lower, upper = _require.exact(bounds.lower, "lower"), _require.exact(bounds.upper, "upper")
         cells = arrow_columns.nearest((upper - lower) / Fraction(self.step))
-        if not 1 <= cells <= _MAX_CELLS:
-            raise InvalidInput(
-                f"the range is {cells} steps wide; this needs 1 to 2**30. Choose another step."
-            )
+        _require.that(
+            1 <= cells <= _MAX_CELLS,
+            f"the range is {cells} steps wide; this needs 1 to 2**30. Choose another step.",
+        )
         return Scale(lower, Fraction(self.step), cells)
 
     def _noises(self) -> tuple[IntegerLaplace | None, ...]:

@@ -20,7 +20,6 @@ import mpmath
 import numpy as np
 
 from .. import _require, _round
-from .._errors import InvalidInput
 from .._require import Real
 
 # Decimal digits of mpmath: a result is rounded to a float once, at the end, towards more noise.
@@ -42,12 +41,12 @@ def classical_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> fl
     """
     _check(epsilon, delta)
     _require.positive(sensitivity=sensitivity)
-    if epsilon >= 1:
-        raise InvalidInput(
-            "the classical formula sqrt(2 ln(1.25/delta)) is proved for epsilon below 1, got "
-            f"{float(epsilon):g}. Use analytic_gaussian, which is right for every epsilon and needs less "
-            "noise."
-        )
+    _require.that(
+        epsilon < 1,
+        "the classical formula sqrt(2 ln(1.25/delta)) is proved for epsilon below 1, got "
+        f"{float(epsilon):g}. Use analytic_gaussian, which is right for every epsilon and needs less "
+        "noise.",
+    )
     with mpmath.workdps(_DIGITS):
         sigma = _mpf(sensitivity) * mpmath.sqrt(2 * mpmath.log(1.25 / _mpf(delta))) / _mpf(epsilon)
         return _up(sigma)
@@ -292,11 +291,11 @@ def _least(enough: Callable[[float], bool], tolerance: float) -> float:
     high = 1.0
     while not enough(high):
         high *= 2
-        if math.isinf(high):
-            raise InvalidInput(
-                "the noise for this epsilon and delta is wider than floats reach. Ask with a larger epsilon "
-                "or delta."
-            )
+        _require.that(
+            not math.isinf(high),
+            "the noise for this epsilon and delta is wider than floats reach. Ask with a larger epsilon "
+            "or delta.",
+        )
     low = high / 2
     while enough(low):
         low, high = low / 2, low

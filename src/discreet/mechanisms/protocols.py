@@ -279,6 +279,15 @@ class Interactive(BaseMechanism, ABC):
 
 
 @runtime_checkable
+class FitsTables(Protocol):
+    """An estimator: builds the mechanism that fits it to a table, and takes over what that releases."""
+
+    def mechanism(self, public: Public, /, **options: Any) -> Any: ...
+
+    def adopt(self, release: Release, mechanism: Any, /) -> Any: ...
+
+
+@runtime_checkable
 class Randomizer(Protocol):
     """The local model: runs on the device of the person who is asked, and needs no source and no ledger.
 
@@ -380,15 +389,15 @@ class Release(_require.NearestNames):
     def interval(self, confidence: float = 0.95) -> tuple[Any, Any]:
         """Return (value - error, value + error); refused where the value is not made of numbers, or the error
         is not in their unit."""
-        if self.error_in_scores:
-            raise InvalidInput(
-                "the error of this release is in scores or ranks, so it gives no interval around the "
-                "value. Use `error`."
-            )
-        if isinstance(self.value, dict | tuple | list) or not _is_numeric(self.value):
-            raise InvalidInput(
-                "this release is not made of plain numbers: look at its value and at error(confidence)."
-            )
+        _require.that(
+            not self.error_in_scores,
+            "the error of this release is in scores or ranks, so it gives no interval around the "
+            "value. Use `error`.",
+        )
+        _require.that(
+            not isinstance(self.value, dict | tuple | list) and _is_numeric(self.value),
+            "this release is not made of plain numbers: look at its value and at error(confidence).",
+        )
         width = self.error(confidence)
         return np.subtract(self.value, width), np.add(self.value, width)
 
@@ -474,11 +483,11 @@ def require_numbers(source: AnySource, column: str) -> None:
     schema declares the column. What kind of values a column holds is public."""
     require_columns(source, column)
     kind = (_column_kinds(source) or {}).get(column, "number")
-    if kind not in _NUMBERS and not isinstance(dict(source.public.schema).get(column), Bounds):
-        raise InvalidInput(
-            f"column {column!r} is of kind {kind}, and a number is needed. Convert it, or declare it as "
-            "Bounds(lower, upper)."
-        )
+    _require.that(
+        kind in _NUMBERS or isinstance(dict(source.public.schema).get(column), Bounds),
+        f"column {column!r} is of kind {kind}, and a number is needed. Convert it, or declare it as "
+        "Bounds(lower, upper).",
+    )
 
 
 # Kinds of columns that are read as numbers.
@@ -511,12 +520,12 @@ def as_of(mechanism: Any, public: Public) -> Any:
 def check_source(public: Public, source: AnySource, *, examples: bool = False) -> None:
     """Refuse a source whose public facts are not those for which the price was computed, and one without
     columns unless the mechanism reads `examples`."""
-    if not isinstance(getattr(source, "public", None), Public):
-        raise InvalidInput(
-            "a mechanism runs on a source, which says what is public about it, and not on a "
-            f"{type(source).__name__}. Wrap the data: tables.Memory(data, public), "
-            "learning.Examples.of(dataset, public), or open them with dp.open(data, ...) and ask there."
-        )
+    _require.that(
+        isinstance(getattr(source, "public", None), Public),
+        "a mechanism runs on a source, which says what is public about it, and not on a "
+        f"{type(source).__name__}. Wrap the data: tables.Memory(data, public), "
+        "learning.Examples.of(dataset, public), or open them with dp.open(data, ...) and ask there.",
+    )
     if source.public != public:
         own = _require.field_values(source.public)
         differing = [name for name, fact in _require.field_values(public).items() if fact != own[name]]

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require, _round, sampling
-from .._errors import InvalidInput
 from .._public import REPLACE, ZERO_OUT, Bounds, Public
 from .._registry import described
 from .._require import EXACT, POSITIVE, Limit, Real, at_least, at_most
@@ -229,18 +228,18 @@ class ApproximateQuantiles(Mechanism):
 
     def __post_init__(self) -> None:
         # The quantiles of a part (`split`) have denominators of at most `common`, too.
-        if (common := math.lcm(*(q.denominator for q in self._exact()))) > _MAX_DENOMINATOR:
-            raise _require.fail(
-                "qs",
-                self.qs,
-                f"fractions with a common denominator of at most {_MAX_DENOMINATOR}, not {common}",
-            )
+        _require.must(
+            (common := math.lcm(*(q.denominator for q in self._exact()))) <= _MAX_DENOMINATOR,
+            "qs",
+            self.qs,
+            f"fractions with a common denominator of at most {_MAX_DENOMINATOR}, not {common}",
+        )
         low, high = self._ends()
-        if max(abs(low), abs(high)) >= arrow_columns.LIMIT:
-            raise InvalidInput(
-                f"the bounds, in steps and with {self.jitter_bits} bits of jitter, exceed 2**62. Use a "
-                "larger step or less jitter."
-            )
+        _require.that(
+            max(abs(low), abs(high)) < arrow_columns.LIMIT,
+            f"the bounds, in steps and with {self.jitter_bits} bits of jitter, exceed 2**62. Use a "
+            "larger step or less jitter.",
+        )
 
     @property
     def levels(self) -> int:

@@ -186,8 +186,7 @@ class ResponseDesign(ABC):
     def _check_codes(self, codes: Any) -> Codes:
         """Return codes as integers; refuse numbers of no category."""
         array = np.asarray(codes)
-        if array.ndim != 1:
-            raise InvalidInput(f"codes must be a one-dimensional array, got {array.ndim} dimensions.")
+        _require.that(array.ndim == 1, f"codes must be a one-dimensional array, got {array.ndim} dimensions.")
         return codes_below(array, self.truths, "codes")
 
     def _check_counts(self, counts: Sequence[int]) -> list[int]:
@@ -203,8 +202,7 @@ def _check_odds(**named: Real) -> None:
     """Refuse odds at which a report says nothing about the truth."""
     _require.positive(**named)
     for name, odds in named.items():
-        if not odds > 1:
-            raise _require.fail(name, odds, "above 1, or the reports say nothing")
+        _require.must(odds > 1, name, odds, "above 1, or the reports say nothing")
 
 
 @described("mechanisms.Kary")
@@ -325,11 +323,11 @@ class Channel(ResponseDesign):
                     f"a sum of {float(sum(row))!r} and a least entry of {float(min(row))!r}. Use fractions."
                 )
         for j, column in enumerate(zip(*rows, strict=True)):
-            if min(column) == 0 and max(column) > 0:
-                raise InvalidInput(
-                    f"report {j} is possible for some truths and impossible for others: no epsilon "
-                    f"covers that. Give every truth a positive probability of it."
-                )
+            _require.that(
+                min(column) != 0 or max(column) <= 0,
+                f"report {j} is possible for some truths and impossible for others: no epsilon "
+                f"covers that. Give every truth a positive probability of it.",
+            )
         # refuses rows that are linearly dependent
         self._weights()
 
@@ -457,8 +455,7 @@ def yes_fraction_variance(
     variance pi (1 - pi) / N of drawing the N people from a population with that fraction is added.
     """
     exact = _require.exact(p, "p")
-    if exact == Fraction(1, 2):
-        raise _require.fail("p", p, "different from 1/2, or the reports say nothing")
+    _require.must(exact != Fraction(1, 2), "p", p, "different from 1/2, or the reports say nothing")
     coins = (1 / (16 * (exact - Fraction(1, 2)) ** 2) - Fraction(1, 4)) / people
     if fraction is None:
         return coins
@@ -557,16 +554,16 @@ class RandomizedResponse(Mechanism):
             ZERO_OUT,
             what="randomized response, which shows how many people reported,",
         )
-        if (self.epsilon is None) == (self.lottery is None):
-            raise InvalidInput(
-                f"give either epsilon or a design of your own, got epsilon={self.epsilon!r} and "
-                f"lottery={self.lottery!r}."
-            )
-        if self.design.truths != len(self.labels):
-            raise InvalidInput(
-                f"the design is for {self.design.truths} categories and column {self.column!r} has "
-                f"{len(self.labels)}."
-            )
+        _require.that(
+            (self.epsilon is None) != (self.lottery is None),
+            f"give either epsilon or a design of your own, got epsilon={self.epsilon!r} and "
+            f"lottery={self.lottery!r}.",
+        )
+        _require.that(
+            self.design.truths == len(self.labels),
+            f"the design is for {self.design.truths} categories and column {self.column!r} has "
+            f"{len(self.labels)}.",
+        )
 
     @property
     def labels(self) -> tuple[str | int | None, ...]:

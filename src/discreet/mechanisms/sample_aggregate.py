@@ -25,7 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from .. import _require, sampling
-from .._errors import INTERRUPTIONS, InvalidInput
+from .._errors import result_or
 from .._public import COLUMN, PUBLIC, REPLACE, Bounds, Public
 from .._registry import described
 from .._require import EXACT, NON_EMPTY, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, such_that
@@ -128,14 +128,13 @@ def quietly(function: Callable[[Any], Any], part: Any) -> Any:
     """
     if part.num_rows == 0:
         return None
-    try:
-        answer = function(part)
-        hash(answer)
-    except INTERRUPTIONS:
-        raise
-    except BaseException:
-        return None
-    return answer
+
+    def answer() -> Any:
+        value = function(part)
+        hash(value)
+        return value
+
+    return result_or(None, answer)
 
 
 CanonicalAnswer = tuple[Any, str]
@@ -147,12 +146,7 @@ def canonical_answer(answer: Any) -> CanonicalAnswer:
     0.0 and -0.0 are equal, and so are 1 and True. If they were counted as one answer, a single subsample
     could decide which of the two is released.
     """
-    try:
-        return answer, repr(answer)
-    except INTERRUPTIONS:
-        raise
-    except BaseException:
-        return None, "None"
+    return result_or((None, "None"), lambda: (answer, repr(answer)))
 
 
 Columns = Annotated[tuple[Annotated[str, COLUMN], ...], NON_EMPTY]
@@ -283,13 +277,7 @@ class SampleAndAggregate(Mechanism):
     def _answer(self, table: Any, members: NDArray[np.bool_]) -> float:
         """Return the function's answer on some rows as a float; NaN where it fails or is no number."""
         answer = quietly(self.function, table.take(pa.array(np.flatnonzero(members))))
-        try:
-            return float(answer)
-        except INTERRUPTIONS:
-            raise
-        # whatever `__float__` raises depends on the part
-        except BaseException:
-            return math.nan
+        return result_or(math.nan, lambda: float(answer))
 
     def _on_grid(self, answers: list[float]) -> Ints:
         values = np.array(answers, np.float64)
@@ -355,14 +343,12 @@ class SubsampleAggregateStable(Mechanism):
         if self.rate is not None:
             return _require.exact(self.rate, "rate")
         default = float(self.epsilon) / (32 * math.log(1 / self.delta))
-        if not default < 1:
-            raise _require.fail("epsilon", self.epsilon, "below 32 ln(1/delta), or give a rate")
+        _require.must(default < 1, "epsilon", self.epsilon, "below 32 ln(1/delta), or give a rate")
         # a short fraction, for which exact sampling is quick; 10**9 was not tuned
         rate = Fraction(default).limit_denominator(10**9)
-        if not 0 < rate < 1:
-            raise _require.fail(
-                "epsilon", self.epsilon, "such that the default rate is not 0 or 1; give a rate"
-            )
+        _require.must(
+            0 < rate < 1, "epsilon", self.epsilon, "such that the default rate is not 0 or 1; give a rate"
+        )
         return rate
 
     @property
@@ -395,13 +381,13 @@ class SubsampleAggregateStable(Mechanism):
     def reach(self) -> int:
         """m, the least value of G - K + noise at which the answer is released."""
         delta_left = _require.exact(self.delta, "delta") - self.overload
-        if self.max_load < 1 or delta_left <= 0:
-            raise InvalidInput(
-                f"{self.count} subsamples at rate {float(self.exact_rate):.4g} are too few. A unit must be "
-                "in half a subsample or more on average, and in more than twice the average with a "
-                f"probability (here up to {float(self.overload):.3g}) below delta={float(self.delta):g}. "
-                "Take more (`enough_subsamples`)."
-            )
+        _require.that(
+            self.max_load >= 1 and delta_left > 0,
+            f"{self.count} subsamples at rate {float(self.exact_rate):.4g} are too few. A unit must be "
+            "in half a subsample or more on average, and in more than twice the average with a "
+            f"probability (here up to {float(self.overload):.3g}) below delta={float(self.delta):g}. "
+            "Take more (`enough_subsamples`).",
+        )
         return laplace_quantile(self._scale, delta_left)
 
     @property

@@ -242,8 +242,7 @@ class TopK(_Selector):
 
     def check_k(self, candidates: int) -> None:
         """Refuse to choose more candidates than there are."""
-        if self.k > candidates:
-            raise _require.fail("k", self.k, f"at most the number of candidates, {candidates}")
+        _require.must(self.k <= candidates, "k", self.k, f"at most the number of candidates, {candidates}")
 
     def pick(self, scores: Integers, entropy: Entropy) -> list[int]:
         self.check_k(len(scores))
@@ -278,11 +277,11 @@ def as_scores(scores: Any) -> Integers:
     integral = array.dtype.kind in "iu" or (
         array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat)
     )
-    if array.ndim != 1 or len(array) == 0 or not integral:
-        raise InvalidInput(
-            f"scores must be a non-empty list of integers, got {array.ndim} dimensions of {array.dtype}. Put "
-            "real scores on a grid with RealScores."
-        )
+    _require.that(
+        array.ndim == 1 and len(array) != 0 and integral,
+        f"scores must be a non-empty list of integers, got {array.ndim} dimensions of {array.dtype}. Put "
+        "real scores on a grid with RealScores.",
+    )
     return array
 
 
@@ -460,8 +459,7 @@ class Select(Mechanism):
             distinct = len(set(self.candidates))
         except TypeError:
             raise InvalidInput("candidates must be hashable: use tuples instead of lists.") from None
-        if distinct < len(self.candidates):
-            raise InvalidInput("candidates must differ from each other.")
+        _require.that(distinct == len(self.candidates), "candidates must differ from each other.")
         require_relation(
             self.public.neighbors, self.chooser.neighbors, what=f"this {type(self.chooser).__name__}"
         )
@@ -469,16 +467,16 @@ class Select(Mechanism):
             self.chooser.check_k(len(self.candidates))
         self._check_length()
         needed = self.scores.sensitivity(self.public).linf
-        if needed > self.chooser.sensitivity:
-            raise InvalidInput(
-                f"the scores move by up to {needed} under {self.public.neighbors}, and the selector is "
-                f"priced for {self.chooser.sensitivity}. Give it sensitivity={needed}."
-            )
-        if self.chooser.monotone and not moves_one_way(self.scores, self.public):
-            raise InvalidInput(
-                f"nothing proves that under {self.public.neighbors} these scores all move the same way. Use "
-                "monotone=False."
-            )
+        _require.that(
+            needed <= self.chooser.sensitivity,
+            f"the scores move by up to {needed} under {self.public.neighbors}, and the selector is "
+            f"priced for {self.chooser.sensitivity}. Give it sensitivity={needed}.",
+        )
+        _require.that(
+            not self.chooser.monotone or moves_one_way(self.scores, self.public),
+            f"nothing proves that under {self.public.neighbors} these scores all move the same way. Use "
+            "monotone=False.",
+        )
 
     def _check_length(self) -> None:
         """Refuse scores that are not one for each candidate. How many trusted code returns is known only
@@ -486,12 +484,12 @@ class Select(Mechanism):
         if isinstance(self.scores, Trusted | RealScores) or not hasattr(self.scores, "length"):
             return
         length = length_of(self.scores, self.public)
-        if length != len(self.candidates):
-            raise InvalidInput(
-                f"the statistic gives {'a single number' if length is None else f'{length} scores'}, and "
-                f"there are {len(self.candidates)} candidates. Give one candidate for each entry of the "
-                "statistic, in its order."
-            )
+        _require.that(
+            length == len(self.candidates),
+            f"the statistic gives {'a single number' if length is None else f'{length} scores'}, and "
+            f"there are {len(self.candidates)} candidates. Give one candidate for each entry of the "
+            "statistic, in its order.",
+        )
 
     @property
     def event(self) -> Event:
@@ -505,10 +503,10 @@ class Select(Mechanism):
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         scores = as_scores(self.scores(source))
-        if len(scores) != len(self.candidates):
-            raise InvalidInput(
-                f"the statistic does not give one score for each of the {len(self.candidates)} candidates."
-            )
+        _require.that(
+            len(scores) == len(self.candidates),
+            f"the statistic does not give one score for each of the {len(self.candidates)} candidates.",
+        )
         value = self.chooser.named(self.chooser.pick(scores, entropy), self.candidates)
         return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 

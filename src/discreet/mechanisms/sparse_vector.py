@@ -214,8 +214,7 @@ class SparseVectorRounds:
         counted = (*self.names, "asked")
         if not isinstance(state, dict) or set(state) != {*counted, *more}:
             raise InvalidInput(FOREIGN_STATE)
-        if any(type(state[name]) is not int for name in counted):
-            raise InvalidInput(FOREIGN_STATE)
+        _require.that(all(type(state[name]) is int for name in counted), FOREIGN_STATE)
         for used, limit, what in (
             (state[self.names[1]], self.max_positives, f"{self.names[1]} were given"),
             (state["asked"], questions, "declared questions were asked"),
@@ -389,19 +388,18 @@ class Thresholds(Interactive):
 
     def _check_question(self, question: Any) -> None:
         """Refuse everything that can be refused before data is read or noise is drawn."""
-        if not is_statistic(question):
-            raise InvalidInput(
-                "a question must be a statistic, such as Count() or Component(...), got "
-                f"{type(question).__name__}."
-            )
-        if length_of(question, self.public) not in (None, 1):
-            raise InvalidInput(_SEVERAL)
+        _require.that(
+            is_statistic(question),
+            "a question must be a statistic, such as Count() or Component(...), got "
+            f"{type(question).__name__}.",
+        )
+        _require.that(length_of(question, self.public) in (None, 1), _SEVERAL)
         sensitivity = question.sensitivity(self.public).linf
-        if sensitivity > self.sensitivity:
-            raise InvalidInput(
-                f"the question's sensitivity is {sensitivity}, and this was priced for {self.sensitivity}. "
-                f"Buy a mechanism with sensitivity={sensitivity}."
-            )
+        _require.that(
+            sensitivity <= self.sensitivity,
+            f"the question's sensitivity is {sensitivity}, and this was priced for {self.sensitivity}. "
+            f"Buy a mechanism with sensitivity={sensitivity}.",
+        )
         if self.monotone and not moves_up(question, self.public):
             raise Unsupported(
                 f"{type(question).__name__} is not known to be monotone, and this mechanism was priced for "
@@ -550,8 +548,7 @@ def _shares(
 def number(value: Any) -> int:
     """Return the value of a statistic as one integer; refuse a vector of several."""
     array = arrow_columns.integers(value)
-    if array.size != 1:
-        raise InvalidInput(_SEVERAL)
+    _require.that(array.size == 1, _SEVERAL)
     return int(array.reshape(-1)[0])
 
 

@@ -27,7 +27,7 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from .. import _require, sampling
-from .._errors import INTERRUPTIONS, InvalidInput
+from .._errors import InvalidInput, result_or
 from .._public import REPLACE, Public
 from .._registry import described
 from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most, between, instance_of
@@ -299,10 +299,10 @@ class StableMode:
         require_rows(public)
         if len(public.categories(self.column).values) < 2:
             raise InvalidInput(f"column {self.column!r} has one declared category: its mode is public.")
-        if bound != 0:
-            raise InvalidInput(
-                "a category does not move by an amount: a bound is for numbers. Use DistanceToInstability."
-            )
+        _require.that(
+            bound == 0,
+            "a category does not move by an amount: a bound is for numbers. Use DistanceToInstability.",
+        )
 
     def value(self, source: Source) -> str | int:
         return source.public.categories(self.column).values[int(np.argmax(self._counts(source)))]
@@ -337,12 +337,12 @@ class StableMedian:
     def check(self, public: Public, bound: int) -> None:
         require_rows(public)
         grid = bounded_grid(public, self.column, self.step)
-        if bound >= grid.high - grid.low:
-            raise InvalidInput(
-                f"the bound of {bound} steps is no less than the whole range of column "
-                f"{self.column!r} ({grid.high - grid.low} steps): "
-                f"nothing needs to be tested. Propose a smaller bound."
-            )
+        _require.that(
+            bound < grid.high - grid.low,
+            f"the bound of {bound} steps is no less than the whole range of column "
+            f"{self.column!r} ({grid.high - grid.low} steps): "
+            f"nothing needs to be tested. Propose a smaller bound.",
+        )
 
     def value(self, source: Source) -> int:
         return self._read(source).median
@@ -377,20 +377,10 @@ class TrustedStable:
         """Accept any public facts: nothing is known of trusted code."""
 
     def value(self, source: Source) -> Any:
-        try:
-            return self.function(source)
-        except INTERRUPTIONS:
-            raise
-        except BaseException:
-            return None
+        return result_or(None, lambda: self.function(source))
 
     def distance(self, source: Source, bound: int) -> int:
-        try:
-            return max(int(self.how_far(source, bound)), 0)
-        except INTERRUPTIONS:
-            raise
-        except BaseException:
-            return 0
+        return result_or(0, lambda: max(int(self.how_far(source, bound)), 0))
 
 
 @described("mechanisms.DistanceToInstability")

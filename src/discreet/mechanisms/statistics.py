@@ -205,11 +205,11 @@ class PowerSum(_Defaults):
         ends = sorted(((grid.low - self.center) ** self.power, (grid.high - self.center) ** self.power))
         if self.power % 2 == 0 and grid.low <= self.center <= grid.high:
             ends[0] = 0
-        if max(abs(end) for end in ends) >= arrow_columns.LIMIT:
-            raise InvalidInput(
-                f"(value - center)**{self.power} of column {self.column!r} may exceed 2**62 in steps of "
-                f"{self.grid}. Choose a larger step."
-            )
+        _require.that(
+            max(abs(end) for end in ends) < arrow_columns.LIMIT,
+            f"(value - center)**{self.power} of column {self.column!r} may exceed 2**62 in steps of "
+            f"{self.grid}. Choose a larger step.",
+        )
         return ends[0], ends[1]
 
     def __call__(self, source: Source) -> Integers:
@@ -266,20 +266,20 @@ class Histogram(_Defaults):
     edges: Annotated[tuple[Real, ...], increasing(2)] | None = None
 
     def length(self, public: Public) -> int:
-        if self.edges is None and isinstance(public.fact(self.column), Bounds):
-            raise InvalidInput(
-                f"column {self.column!r} is a number: give the ends of its bins, such as edges=(0, 18, 65)."
-            )
+        _require.that(
+            self.edges is not None or not isinstance(public.fact(self.column), Bounds),
+            f"column {self.column!r} is a number: give the ends of its bins, such as edges=(0, 18, 65).",
+        )
         if self.edges is None:
             return len(public.categories(self.column).values)
         bounds = public.bounds(self.column)
-        if self.edges[-1] < bounds.lower or self.edges[0] > bounds.upper:
-            raise _require.fail(
-                "edges",
-                self.edges,
-                f"bins of which at least one overlaps the declared bounds of {self.column!r}, "
-                f"{bounds.lower} to {bounds.upper}",
-            )
+        _require.must(
+            self.edges[-1] >= bounds.lower and self.edges[0] <= bounds.upper,
+            "edges",
+            self.edges,
+            f"bins of which at least one overlaps the declared bounds of {self.column!r}, "
+            f"{bounds.lower} to {bounds.upper}",
+        )
         return len(self.edges) - 1
 
     def sensitivity(self, public: Public) -> Sensitivity:

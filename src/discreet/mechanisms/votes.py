@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require, sampling
-from .._errors import Halted, InvalidInput
+from .._errors import Halted
 from .._public import ADD_REMOVE, Neighbors, Public
 from .._registry import described, named
 from .._require import INTEGER, OPEN_PROBABILITY, POSITIVE, PROBABILITY, Real, at_least, at_most
@@ -516,8 +516,7 @@ class SanitizedCost:
     order: Annotated[float, POSITIVE, at_most(_LARGEST_ORDER)]
 
     def __post_init__(self) -> None:
-        if self.order <= 1:
-            raise _require.fail("order", self.order, "above 1")
+        _require.must(self.order > 1, "order", self.order, "above 1")
         self._noise  # noqa: B018 - refuses an epsilon that `smooth_noise` does not take
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
@@ -564,11 +563,11 @@ class SanitizedCost:
 
 def check_cost_known(aggregator: Any) -> None:
     """Refuse an aggregator without a data-dependent cost."""
-    if not isinstance(aggregator, GNMax | ConfidentGNMax):
-        raise InvalidInput(
-            f"the data-dependent cost of {type(aggregator).__name__} is not known here: it is of GNMax, "
-            "ConfidentGNMax and InteractiveGNMax. Leave `sanitize` out."
-        )
+    _require.that(
+        isinstance(aggregator, GNMax | ConfidentGNMax),
+        f"the data-dependent cost of {type(aggregator).__name__} is not known here: it is of GNMax, "
+        "ConfidentGNMax and InteractiveGNMax. Leave `sanitize` out.",
+    )
 
 
 def best_order(aggregator: Any, teachers: int, classes: int, delta: float, agreement: float = 0.9) -> float:

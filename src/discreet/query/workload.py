@@ -124,8 +124,7 @@ class WorkloadPlan:
             *sorted((table, *sorted(columns.items())) for table, columns in kinds.items()),
         )
         if kinds_key not in self.written:
-            max_rows = self.max_rows if self.compilation.many else None
-            self.written[kinds_key] = counts_sql(self.compilation, kinds, max_rows, PLACEHOLDER, dialect)
+            self.written[kinds_key] = counts_sql(self.compilation, kinds, self.max_rows, PLACEHOLDER, dialect)
         return self.written[kinds_key]
 
     def counts(self, engine: Engine, key: int) -> SparseCellCounts:

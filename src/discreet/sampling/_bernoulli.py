@@ -122,8 +122,7 @@ def bernoulli_exp_each(numerators: Any, denominator: int, entropy: Entropy) -> B
     else:
         values = integers(numerators, "numerators", may_be_empty=True)
         xs = np.array([_require.float_or_inf(Fraction(v, divisor)) for v in values], dtype=np.float64)
-    if (xs < 0).any():
-        raise _require.fail("numerators", f"{len(xs)} of them", "zero or above")
+    _require.must(not (xs < 0).any(), "numerators", f"{len(xs)} of them", "zero or above")
     prefixes = stream(entropy).words(len(xs)) >> np.uint64(11)
     return exp_coins(xs, lambda i: Fraction(int(values[i]), divisor), prefixes, entropy)
 
@@ -354,8 +353,7 @@ def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.in
     exact = _require.exact(p, "p")
     _require.probability(p=exact)
     trials, n = int(trials), draws(n, entropy)
-    if trials > _MAX_TRIALS:
-        raise _require.fail("trials", trials, f"at most {_MAX_TRIALS}")
+    _require.must(trials <= _MAX_TRIALS, "trials", trials, f"at most {_MAX_TRIALS}")
     if exact in (0, 1) or trials == 0:
         return np.full(n, trials * int(exact), np.int64)
     block_size = _BLOCKS[1] if trials > _BLOCKS[1] else _BLOCKS[0]

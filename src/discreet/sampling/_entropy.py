@@ -242,16 +242,14 @@ _MAX_DRAWS = 1 << 40
 def draws(n: int, entropy: Entropy) -> int:
     """Return the number of draws as a Python integer, after checking it and the stream; nothing is drawn."""
     _require.integer(n=n, at_least=0)
-    if n > _MAX_DRAWS:
-        raise _require.fail("the number of draws", n, "at most 2**40")
+    _require.must(n <= _MAX_DRAWS, "the number of draws", n, "at most 2**40")
     stream(entropy)
     return int(n)
 
 
 def stream(entropy: Entropy) -> Entropy:
     """Return the stream itself; raise an error if it is no `Entropy`."""
-    if not isinstance(entropy, Entropy):
-        raise _require.fail("entropy", type(entropy).__name__, "a sampling.Entropy")
+    _require.must(isinstance(entropy, Entropy), "entropy", type(entropy).__name__, "a sampling.Entropy")
     return entropy
 
 

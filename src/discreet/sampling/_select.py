@@ -113,8 +113,7 @@ def top_k_gumbel_rows(
         )
     rows, width = scores.shape
     _require.integer(k=k, at_least=1)
-    if k > width:
-        raise _require.fail("k", k, f"at most the number of scores, {width}")
+    _require.must(k <= width, "k", k, f"at most the number of scores, {width}")
     stream(entropy)
     if not rows:
         return np.empty((0, k), np.int64)
@@ -292,8 +291,7 @@ def _largest(
     """
     exact_rate, offsets, exact_scores = _offsets(scores, rate)
     _require.integer(k=k, at_least=0)
-    if k > len(offsets):
-        raise _require.fail("k", k, f"at most the number of scores, {len(offsets)}")
+    _require.must(k <= len(offsets), "k", k, f"at most the number of scores, {len(offsets)}")
     if k == 0:
         return np.empty(0, np.int64)
     words = stream(entropy).words(len(offsets))

@@ -96,8 +96,7 @@ def subset(size: int, k: int, entropy: Entropy) -> npt.NDArray[np.int64]:
     [0, 1, 2]
     """
     _require.integer(size=size, k=k, at_least=0)
-    if k > size or size > 1 << 62:
-        raise _require.fail("k, size", (k, size), "such that k <= size <= 2**62")
+    _require.must(k <= size and size <= 1 << 62, "k, size", (k, size), "such that k <= size <= 2**62")
     size, k = int(size), int(k)
     stream(entropy)
     if 2 * k > size:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -36,7 +37,7 @@ from ..accounting.caps import requested_price_of
 from ..accounting.filters import FilterPreview
 from ..curator import InteractiveHandle, segments
 from ..mechanisms import votes
-from ..mechanisms.protocols import ExampleSource, Release, Stepped
+from ..mechanisms.protocols import ExampleSource, FitsTables, Release, Stepped
 from .base import BudgetPreview, SessionBase
 from .terms import CopyTerms, TeachTerms, defaults, takes, values
 
@@ -58,7 +59,9 @@ class Models(SessionBase):
         checkpoint: str | Path | None = None,
         every: int = 100,
         text: str | None = None,
-        progress: segments.Watch | None = None,
+        progress: segments.Watch | bool | None = None,
+        callbacks: Sequence[Any] = (),
+        validation: Any = None,
     ) -> Release:
         """Train a model (`learning.Trainer`); its whole price is charged first. Each call is a new run, and
         is charged again.
@@ -67,13 +70,16 @@ class Models(SessionBase):
         continues the run after a crash: steps that were taken after the newest checkpoint are lost, and not
         taken again.
 
-        `progress` is called after each step with public facts: the step, and the number of steps. `text`
-        describes the run in the ledger.
+        `progress` is called after each step with public facts, such as the step and epsilon so far; True is a
+        progress bar, which is also shown in terminals and notebooks where nothing is said. `callbacks` are
+        such functions, writers of TensorBoard or runs of W&B, and `validation` is data that you declare
+        public (`learning.PublicSet`): the model is scored on it. `text` describes the run in the ledger.
         """
+        watch = self._watch(trainer, progress, callbacks, validation)
         if checkpoint is not None:
             _require_room(Path(checkpoint), trainer)
         return self.curator.run(
-            trainer, checkpoint=checkpoint, every=every, analyst=self.analyst, text=text, progress=progress
+            trainer, checkpoint=checkpoint, every=every, analyst=self.analyst, text=text, progress=watch
         )
 
     @_require.paying
@@ -83,13 +89,66 @@ class Models(SessionBase):
         checkpoint: str | Path,
         *,
         every: int | None = None,
-        progress: segments.Watch | None = None,
+        progress: segments.Watch | bool | None = None,
+        callbacks: Sequence[Any] = (),
+        validation: Any = None,
     ) -> Release:
         """Continue a run from its newest checkpoint, with the trainer it was started with, and return the
         trained model. Free, because the run was paid for at its start. `every` is as before by default."""
+        watch = self._watch(trainer, progress, callbacks, validation)
         return self.curator.run(
-            trainer, checkpoint=checkpoint, every=every, analyst=self.analyst, progress=progress, resume=True
+            trainer, checkpoint=checkpoint, every=every, analyst=self.analyst, progress=watch, resume=True
         )
+
+    @_require.check_options
+    def steps(
+        self,
+        trainer: Stepped,
+        *,
+        checkpoint: str | Path | None = None,
+        every: int = 100,
+        resume: bool = False,
+        text: str | None = None,
+        validation: Any = None,
+    ) -> Iterator[Any]:
+        """Train as `train` does (or with `resume=True` as `resume` does), one step at each iteration, which
+        gives what `progress` is told: `for step in people.steps(trainer): ...`. The whole price is charged
+        before the first step. A loop that is left ends the run like a crash; `step.model` is the model so
+        far.
+        """
+        if self.curator.away:
+            raise InvalidInput(
+                "a loop of your own runs where the table is, in the steward's process: ask the steward to "
+                "run it there, with dp.open(...)."
+            )
+        watch = self._watch(trainer, False, (), validation)
+        paid: dict[str, Any] = {"analyst": self.analyst}
+        if resume:
+            run = segments.resumed_steps(self.curator, trainer, checkpoint or "", **paid)
+        else:
+            run = segments.steps(self.curator, trainer, checkpoint, every=every, text=text, **paid)
+
+        @_require.paying
+        def next_step() -> Any:
+            return next(run, None)
+
+        with closing(run):
+            while (facts := next_step()) is not None:
+                yield facts if watch is None else watch(facts)
+
+    def _watch(self, trainer: Any, progress: Any, callbacks: Sequence[Any], validation: Any) -> Any:
+        """Return what is called after each step of a run; on a server, nothing of the caller's is."""
+        if self.curator.away:
+            return progress or None
+        if hasattr(trainer, "watch") and not isinstance(trainer, type):
+            watched = {"validation": validation, "source": self.curator.source}
+            return trainer.watch(progress, callbacks, **watched, delta=self.budget.delta or None)
+        if callbacks or validation is not None or progress is True:
+            raise InvalidInput(
+                "callbacks=, validation= and progress=True are for a learning.Trainer, not for a "
+                f"{type(trainer).__name__}: give progress= a function."
+            )
+        return progress or None
 
     @_require.paying
     def fit(
@@ -216,14 +275,14 @@ def _require_room(checkpoint: Path, trainer: Any) -> None:
     except (OSError, ValueError) as error:
         raise InvalidInput(
             f"a checkpoint of about {megabytes} MB cannot be written at {str(checkpoint)!r} "
-            f"({getattr(error, 'strerror', error)})."
+            f"({_system.reason_of(error)})."
         ) from None
 
 
 def require_estimator(candidate: Any) -> None:
     """Refuse what is no estimator with a sentence that says what to give instead."""
     _require.an_object(candidate)
-    if hasattr(candidate, "adopt") and hasattr(candidate, "mechanism"):
+    if isinstance(candidate, FitsTables):
         return
     name, module = type(candidate).__name__, type(candidate).__module__
     if name == "Pipeline":
@@ -335,12 +394,12 @@ def _check_terms(terms: TeachTerms) -> None:
     aggregator = terms.aggregator
     for name, aggregators in _OPTIONS.items():
         value = values(terms)[name]
-        if value is not None and (not isinstance(aggregator, str) or aggregator not in aggregators):
-            raise InvalidInput(
-                f"{name}={value!r} is for the aggregators {', '.join(aggregators)}, and "
-                f"{aggregator if isinstance(aggregator, str) else type(aggregator).__name__} would ignore "
-                "it. Leave it out, or set it in the aggregator itself."
-            )
+        _require.that(
+            value is None or (isinstance(aggregator, str) and aggregator in aggregators),
+            f"{name}={value!r} is for the aggregators {', '.join(aggregators)}, and "
+            f"{aggregator if isinstance(aggregator, str) else type(aggregator).__name__} would ignore "
+            "it. Leave it out, or set it in the aggregator itself.",
+        )
     if terms.order is not None and terms.sanitize is None:
         raise InvalidInput("order= is used with sanitize= only. Give both, or neither.")
 
@@ -373,8 +432,7 @@ def build_aggregator(
     if name == "sampled":
         # By default each unit is given to a tenth of the teachers. Chosen by hand, not tuned.
         unit_teachers = max(teachers // 10, 1) if overlap is None else overlap
-        if unit_teachers > teachers:
-            raise _require.fail("overlap", unit_teachers, f"at most the {teachers} teachers")
+        _require.must(unit_teachers <= teachers, "overlap", unit_teachers, f"at most the {teachers} teachers")
         return votes.SampledVotes.for_privacy(epsilon, delta, queries, overlap=unit_teachers)
     if name == "sparse":
         # 5 refused questions by default: chosen by hand, not tuned.
@@ -403,21 +461,21 @@ def _columns(
                 "say how many classes there are, classes=10: their number is public, and is never read from "
                 "the data."
             )
-        if target is not None or features is not None:
-            raise InvalidInput(
-                "target= and features= name columns of a table, but these data are examples of tensors, "
-                "which have inputs and targets already. Leave them out."
-            )
+        _require.that(
+            target is None and features is None,
+            "target= and features= name columns of a table, but these data are examples of tensors, "
+            "which have inputs and targets already. Leave them out.",
+        )
         return None, classes, None
     from ..learning import Tabular
 
     if target is None:
         raise InvalidInput("say which column is the target, target='label'.")
     fact = public.fact(target)
-    if not isinstance(fact, Categories | Boolean):
-        raise InvalidInput(
-            f"column {target!r} has no declared classes. Declare Categories or Boolean for it."
-        )
+    _require.that(
+        isinstance(fact, Categories | Boolean),
+        f"column {target!r} has no declared classes. Declare Categories or Boolean for it.",
+    )
     names = features
     if names is None:
         unit = public.unit.column
@@ -551,8 +609,6 @@ class Labeller(_require.NearestNames):
         answered = sum(n is not None for n in labels)
         sanitized = [value for value in values if isinstance(value, votes.SanitizedFigure)]
         price = tightest_epsilon(mechanism.event, mechanism.delta)
-        # the largest number of answers that the price pays for
-        limit = getattr(aggregator, "answers", aggregator.queries)
         agreement, error = self._agreement(counts)
         return LabellerReport(
             teachers=mechanism.teachers,
@@ -562,7 +618,7 @@ class Labeller(_require.NearestNames):
             left=0 if sanitized else _remaining_questions(aggregator, len(labels) + failed, answered),
             epsilon=price,
             delta=mechanism.delta,
-            per_answer=price / (answered or limit),
+            per_answer=price / (answered or aggregator.most_answers),
             agreement=agreement,
             agreement_error=error,
             sanitized=sanitized[-1] if sanitized else None,
@@ -575,8 +631,8 @@ class Labeller(_require.NearestNames):
         if not counts:
             return None, None
         # Gaussian aggregators have a variance; the others add Laplace noise, of variance 2 scale².
-        variance = getattr(aggregator, "variance", None)
-        noise_variance = float(variance) if variance is not None else 2 * float(aggregator.scale) ** 2
+        is_gaussian = isinstance(aggregator, votes.GNMax | votes.ConfidentGNMax)
+        noise_variance = float(aggregator.variance) if is_gaussian else 2 * float(aggregator.scale) ** 2
         share = float(np.mean(counts)) / self.mechanism.teachers
         error = 1.96 * (noise_variance / len(counts)) ** 0.5 / self.mechanism.teachers
         return min(max(share, 0.0), 1.0), error
@@ -599,10 +655,9 @@ class Labeller(_require.NearestNames):
 def _remaining_questions(aggregator: Any, questions: int, answered: int) -> int:
     """Return how many questions may still be asked; 0 if the aggregator has given all its answers, or has
     refused as often as it may."""
-    limit = getattr(aggregator, "answers", None)
-    failures = getattr(aggregator, "failures", None)
-    halted = (limit is not None and answered >= limit) or (
-        failures is not None and questions - answered >= failures
+    refusals = aggregator.most_refusals
+    halted = answered >= aggregator.most_answers or (
+        refusals is not None and questions - answered >= refusals
     )
     return 0 if halted else max(int(aggregator.queries) - questions, 0)
 
@@ -651,8 +706,7 @@ def preview(session: SessionBase, learner: Any, options: Mapping[str, Any]) -> T
     unknown = sorted(options.keys() - (defaults(TeachTerms).keys() - {"number"}))
     if unknown:
         raise InvalidInput(f"preview_teach has no option {unknown[0]!r}: it takes those of teach.")
-    if "teachers" not in options:
-        raise InvalidInput("say how many teachers there are, teachers=250.")
+    _require.that("teachers" in options, "say how many teachers there are, teachers=250.")
     mechanism, _ = build_mechanism(session, learner, TeachTerms(**options))
     cost = session.curator.preview(
         mechanism.event, analyst=session.analyst, requested_price=requested_price_of(mechanism)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import _require
-from .._errors import InvalidInput
 from .._public import ADD_REMOVE
 from ..curator.live_mechanisms import Handle
 from ..mechanisms import RedrawnSparseVector, SparseVector
@@ -101,11 +100,11 @@ class OpenMechanisms(SessionBase):
         only_resumed = mechanism.any_version and mechanism.feed is None
         # a server's table may be newer than the public facts that were read from it
         stays = mechanism.public == self.public and not self.curator.away
-        if only_resumed and mechanism is not live and stays:
-            raise InvalidInput(
-                f"this mechanism answers about version {self.public.version!r} of the table already. Open "
-                "the new data as a version of its own, dp.open(..., version=...), and feed it there."
-            )
+        _require.that(
+            not (only_resumed and mechanism is not live and stays),
+            f"this mechanism answers about version {self.public.version!r} of the table already. Open "
+            "the new data as a version of its own, dp.open(..., version=...), and feed it there.",
+        )
         release = None if only_resumed else self.curator.feed(mechanism, number, analyst=self.analyst)
         handle = self.curator.resume(mechanism, number, analyst=self.analyst)
         is_bare = isinstance(live, Handle) or mechanism is live
@@ -116,12 +115,12 @@ class OpenMechanisms(SessionBase):
         itself with the given number."""
         handle = live if isinstance(live, Handle) else getattr(live, "live", None)
         if isinstance(handle, Handle) and number is None:
-            if not handle.on_ledger_of(self.curator):
-                raise InvalidInput(
-                    "this mechanism was started on another ledger, where its price was paid. Open the new "
-                    "version of the table with that ledger, dp.open(..., ledger=...), or start a new "
-                    "mechanism in this session."
-                )
+            _require.that(
+                handle.on_ledger_of(self.curator),
+                "this mechanism was started on another ledger, where its price was paid. Open the new "
+                "version of the table with that ledger, dp.open(..., ledger=...), or start a new "
+                "mechanism in this session.",
+            )
             return handle.mechanism, handle.number
         if handle is None and number is not None and isinstance(live, Interactive):
             return live, number

@@ -65,7 +65,6 @@ def open(
     large_delta: bool = False,
     large_epsilon: bool = False,
     engine: str | None = None,
-    key: str | None = None,
     remote: str | None = None,
 ) -> Session:
     """Open a dataset: a file, a data frame, or a table of a database, with its public facts, its budget and
@@ -96,15 +95,14 @@ def open(
 
     Engine. `seconds`: a public limit for each of the engine's queries; a query that takes longer is stopped,
     and stays charged. `memory` ("4GB"): the memory that the engine may use before it writes to disk.
-    `engine`: "spark" reads a Parquet file, a folder or a pattern of these with Spark. `key`: with Spark and
-    `dp.rows()`, a column in which no two rows agree; joins need it.
+    `engine`: "spark" reads a Parquet file, a folder or a pattern of these with Spark.
     """
-    if analysts is not None and not isinstance(analysts, Mapping):
-        raise _require.fail(
-            "analysts",
-            analysts,
-            "names with their budgets, such as {'ann': dp.Budget(epsilon=1), 'bob': None}",
-        )
+    _require.must(
+        analysts is None or isinstance(analysts, Mapping),
+        "analysts",
+        analysts,
+        "names with their budgets, such as {'ann': dp.Budget(epsilon=1), 'bob': None}",
+    )
     if related is not None and not isinstance(related, Mapping):
         raise _require.fail(
             "related", type(related).__name__, "tables by their names, such as {'visits': data}"
@@ -115,11 +113,11 @@ def open(
         for tag in mechanisms_of(Path(schema)):
             allow(tag)
     limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
-    by_spark = _uses_spark(data, engine, key, memory)
+    by_spark = _uses_spark(data, engine, memory)
     if is_address(data):
         source: Any = _connect_postgres_table(data, public, table, related, limits)
     elif by_spark:
-        source = _on_spark(data, public, related=related, seconds=seconds, key=key)
+        source = _on_spark(data, public, related=related, seconds=seconds)
     else:
         source = _connect_source(data, public, schema, related, limits)
     large: dict[str, Any] = {"large_delta": large_delta, "large_epsilon": large_epsilon}
@@ -132,10 +130,10 @@ def _connect_source(
     """Return the source of local data; data that is a `Source` already is returned unchanged, or connected to
     its related tables."""
     if not is_frame(data) and isinstance(data, Source | ExampleSource):
-        if limits and not related:
-            raise InvalidInput(
-                "this source was connected already: set its limits there, tables.connect(..., seconds=...)."
-            )
+        _require.that(
+            not limits or related,
+            "this source was connected already: set its limits there, tables.connect(..., seconds=...).",
+        )
         source = data if not related else connect(data, public, related=related, **limits)
         if source.public != public:
             raise InvalidInput("this source has public facts of its own; give none beside them.")
@@ -159,10 +157,10 @@ def _curator(
     """Open the ledger of a source if it exists, else create it with the budget; `large` are the options of
     `Policy.check`."""
     if ledger == TRIAL:
-        if remote is not None:
-            raise InvalidInput(
-                "ledger=':memory:' is deleted with the session, and is in no database. Leave remote out."
-            )
+        _require.that(
+            remote is None,
+            "ledger=':memory:' is deleted with the session, and is in no database. Leave remote out.",
+        )
         return _trial(source, budget, analysts, large)
     address = remote or _ledger_address(ledger)
     path = _ledger_path(data, ledger) if remote or address is None else Path(split(address)[1] + ".ledger")
@@ -208,22 +206,19 @@ def _connect_postgres_table(
     """Connect a table of a PostgreSQL database: `data` is "postgresql://user@host/database", or the same with
     "::table" added."""
     address, _, table_name = data.partition("::")
-    if "memory" in limits:
-        raise InvalidInput(
-            "memory limits the embedded engine, and a PostgreSQL server has its own settings. Leave it out."
-        )
+    _require.that(
+        "memory" not in limits,
+        "memory limits the embedded engine, and a PostgreSQL server has its own settings. Leave it out.",
+    )
     return connect_postgres(address, public, table=table_name or table, related=related, **limits)
 
 
-def _uses_spark(data: Any, engine: str | None, key: str | None, memory: str | None) -> bool:
+def _uses_spark(data: Any, engine: str | None, memory: str | None) -> bool:
     """Return whether Spark answers the queries: for Spark DataFrames, and for files with engine='spark'."""
-    if engine not in (None, "spark", "duckdb"):
-        raise _require.fail("engine", engine, "'spark' or 'duckdb'")
+    _require.must(engine in (None, "spark", "duckdb"), "engine", engine, "'spark' or 'duckdb'")
     by_spark = is_frame(data) or engine == "spark"
     if is_frame(data) and engine == "duckdb":
         raise InvalidInput("a Spark DataFrame is answered by Spark. Leave engine out.")
-    if key is not None and not by_spark:
-        raise InvalidInput("key= is for Spark: other engines number the rows by themselves. Leave it out.")
     if memory is not None and by_spark:
         raise InvalidInput("memory= is not for Spark: its own settings say what it may use.")
     if engine == "spark" and not is_frame(data) and not isinstance(data, str | Path):
@@ -358,17 +353,18 @@ def _check_agreement(public: Public, arguments: Mapping[str, Any]) -> Public:
     """Return complete public facts, and refuse arguments of `open` that declare a fact differently: who is
     protected must not depend on which of the two declarations is used. Arguments that are None declare
     nothing."""
+    facts = _require.field_values(public)
     for name, value in arguments.items():
-        declared = getattr(public, name)
+        declared = facts[name]
         if isinstance(value, Neighbors):
             declared, value = str(declared), str(value)
         # A unit that is only a column agrees with a declared unit that also limits the rows of that column.
         same_column = name == "unit" and value == Unit(declared.column)
-        if value is not None and value != declared and not same_column:
-            raise InvalidInput(
-                f"the schema says {name} = {declared!r}, and {name}={value!r} was given beside it. Say it in "
-                "one place."
-            )
+        _require.that(
+            value is None or value == declared or same_column,
+            f"the schema says {name} = {declared!r}, and {name}={value!r} was given beside it. Say it in "
+            "one place.",
+        )
     return public
 
 

@@ -182,11 +182,11 @@ class Questions(SessionBase):
 def workload_terms(terms: Terms) -> WorkloadTerms:
     """Return the options of a preview as those of a workload; refuse those that a workload does not have."""
     others = defaults(Terms).keys() - {*defaults(WorkloadTerms), "confidence"}
-    if any(values(terms)[name] != defaults(Terms)[name] for name in others):
-        raise InvalidInput(
-            "a list of questions is previewed as a workload, which has the options epsilon, delta, rho and "
-            "rows. Leave the others out."
-        )
+    _require.that(
+        all(values(terms)[name] == defaults(Terms)[name] for name in others),
+        "a list of questions is previewed as a workload, which has the options epsilon, delta, rho and "
+        "rows. Leave the others out.",
+    )
     return WorkloadTerms(**values(terms, WorkloadTerms))
 
 
@@ -246,11 +246,10 @@ def explain_sql(session: Questions, text: str, audience: str, options: dict[str,
     if unknown:
         raise UnknownOption(f"explain has no option {unknown[0]!r}: it takes those of preview.")
     terms = Terms(**options)
-    if terms.rho is not None or terms.weights:
-        raise InvalidInput(
-            "a question is explained at an epsilon, or at an accuracy (within=...): leave rho and weights "
-            "out."
-        )
+    _require.that(
+        terms.rho is None and not terms.weights,
+        "a question is explained at an epsilon, or at an accuracy (within=...): leave rho and weights out.",
+    )
     priced_query = session._query(text, terms)
     epsilon = getattr(priced_query, "epsilon", None)
     if not hasattr(priced_query, "preview") or epsilon is None:

@@ -55,12 +55,12 @@ class Stream(_require.NearestNames):
         A session on some periods (`Session.during`) cannot start a stream without a clock: the batches that
         it would be fed are not divided by period.
         """
-        if session.curator.periods and mechanism.clock is None:
-            raise InvalidInput(
-                "a stream without a clock is fed with batches, which may hold rows of any period, and this "
-                f"session is about {', '.join(session.curator.periods)} only. Start it on the whole table, "
-                "which every period pays for, or give it a clock: GROUP BY a column of days."
-            )
+        _require.that(
+            not session.curator.periods or mechanism.clock is not None,
+            "a stream without a clock is fed with batches, which may hold rows of any period, and this "
+            f"session is about {', '.join(session.curator.periods)} only. Start it on the whole table, "
+            "which every period pays for, or give it a clock: GROUP BY a column of days.",
+        )
         return cls(session, mechanism, session.curator.start(mechanism, analyst=session.analyst).number)
 
     @classmethod
@@ -88,17 +88,17 @@ class Stream(_require.NearestNames):
             assert release is not None
             return release
         if self.counter.clock is not None:
-            if tick is not None:
-                raise InvalidInput(
-                    f"this stream has a clock, whose ticks have the names of their days: tick={tick!r} would "
-                    "have no effect. Leave it out."
-                )
-            return self._advance(rows)
-        if rows is None:
-            raise InvalidInput(
-                "a stream without a clock counts the rows that it is given: feed(rows). An empty batch is a "
-                "tick too."
+            _require.that(
+                tick is None,
+                f"this stream has a clock, whose ticks have the names of their days: tick={tick!r} would "
+                "have no effect. Leave it out.",
             )
+            return self._advance(rows)
+        _require.that(
+            rows is not None,
+            "a stream without a clock counts the rows that it is given: feed(rows). An empty batch is a "
+            "tick too.",
+        )
         name = self._next_name() if tick is None else tick
         if not isinstance(name, str) or not name or not is_text(name):
             raise _require.fail("tick", tick, "a name, such as '2026-11-16'")
@@ -136,12 +136,12 @@ class Stream(_require.NearestNames):
             self._check_current()
             handle = session.curator.resume(self.counter, self.number, analyst=session.analyst)
             return handle.answer(Advance())
-        if session.curator.periods:
-            raise InvalidInput(
-                f"this stream is about {', '.join(session.curator.periods)} only, and the rows of feed(rows) "
-                "may be of any period. Leave them out: feed() closes the tick with the rows of the "
-                "session's own table."
-            )
+        _require.that(
+            not session.curator.periods,
+            f"this stream is about {', '.join(session.curator.periods)} only, and the rows of feed(rows) "
+            "may be of any period. Leave them out: feed() closes the tick with the rows of the "
+            "session's own table.",
+        )
         version = f"tick {self.steps + 1}"
         source = self._source(rows, self._batch_facts(version))
         curator = Curator.open(session.ledger.path, source)
@@ -192,8 +192,7 @@ class Stream(_require.NearestNames):
     def value(self) -> Any:
         """The newest release: a number, or a mapping from group to number."""
         values = self._released_values()
-        if not values:
-            raise InvalidInput("nothing was released yet: feed the first batch.")
+        _require.that(values, "nothing was released yet: feed the first batch.")
         return self._by_group(values[-1])
 
     @property

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
-from .._errors import Halted, InvalidInput, Unsupported
+from .._errors import Halted, Unsupported
 from .._public import ADD_REMOVE, PUBLIC, Public
 from .._registry import described
 from .._require import (
@@ -97,11 +97,11 @@ def check_shape(counter: ContinualCounter) -> None:
     no formula of the error."""
     if counter.clock is not None:
         ticks = ticks_of(counter.public, counter.clock)
-        if counter.horizon is None or counter.horizon > ticks:
-            raise InvalidInput(
-                f"the clock {counter.clock!r} has {ticks:,} declared ticks, so horizon is a number up to "
-                f"{ticks:,}, got {counter.horizon}."
-            )
+        _require.that(
+            counter.horizon is not None and counter.horizon <= ticks,
+            f"the clock {counter.clock!r} has {ticks:,} declared ticks, so horizon is a number up to "
+            f"{ticks:,}, got {counter.horizon}.",
+        )
     # blocks of 1, 2, 4, ... ticks, see `ContinualCounter`
     doubling = counter.horizon is None and counter.restart is None
     if doubling and not isinstance(counter.strategy, BinaryTree):
@@ -109,8 +109,7 @@ def check_shape(counter: ContinualCounter) -> None:
             "without a horizon the blocks double, which takes a strategy for every length: 'tree' or "
             "'honaker'. Give horizon=, or restart=."
         )
-    if counter.window is not None and counter.decay is not None:
-        raise InvalidInput("give window or decay, not both.")
+    _require.that(counter.window is None or counter.decay is None, "give window or decay, not both.")
     if (counter.window or counter.decay) and (doubling or counter.restart):
         raise Unsupported("a sliding window or a decayed sum needs a horizon and no restart.")
     if counter.decay is not None and isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
@@ -125,12 +124,12 @@ def check_shape(counter: ContinualCounter) -> None:
 def check_units(counter: ContinualCounter) -> None:
     """Refuse units and neighbors for which no sensitivity is proved."""
     by_unit = counter.public.unit.column is not None
-    if not by_unit and counter.participations > 1:
-        raise InvalidInput(
-            f"where the unit is a row, it is in one batch only: participations={counter.participations} "
-            "needs a unit with several rows. Open the table with unit='person_id', the column that tells "
-            "people apart."
-        )
+    _require.that(
+        by_unit or counter.participations <= 1,
+        f"where the unit is a row, it is in one batch only: participations={counter.participations} "
+        "needs a unit with several rows. Open the table with unit='person_id', the column that tells "
+        "people apart.",
+    )
     if by_unit and counter.horizon is None:
         raise Unsupported(
             "where units are a column the horizon must be known: without an end a unit could take part "
@@ -285,16 +284,14 @@ def advances(question: Any, step: int, clock: str | None) -> bool:
     """Return whether a question closes a tick, or asks for the newest release; refuse one that cannot be
     answered after `step` ticks."""
     if isinstance(question, Latest):
-        if not step:
-            raise InvalidInput("nothing was released yet: feed the first batch.")
+        _require.that(step, "nothing was released yet: feed the first batch.")
         return False
-    if not isinstance(question, Advance):
-        raise _require.fail("question", type(question).__name__, "Advance() or Latest()")
-    if clock is None:
-        raise InvalidInput(
-            "without a clock, a tick is the batch that is fed. Use feed, or build it with clock=, a column "
-            "of days."
-        )
+    _require.must(isinstance(question, Advance), "question", type(question).__name__, "Advance() or Latest()")
+    _require.that(
+        clock is not None,
+        "without a clock, a tick is the batch that is fed. Use feed, or build it with clock=, a column "
+        "of days.",
+    )
     return True
 
 
@@ -349,8 +346,7 @@ class ContinualCounter(Interactive):
     asked: Annotated[tuple[Real, float], LISTED] | None = None
 
     def __post_init__(self) -> None:
-        if (self.epsilon is None) == (self.rho is None):
-            raise InvalidInput("give either epsilon or rho.")
+        _require.that((self.epsilon is None) != (self.rho is None), "give either epsilon or rho.")
         check_shape(self)
         check_units(self)
         # Computed for its errors: a counter that cannot be priced is refused before anything is charged.
@@ -575,11 +571,11 @@ class ContinualCounter(Interactive):
         columns = list(dict.fromkeys([*names, *columns_of(statistic), *([] if unit is None else [unit])]))
         if unit is None:
             return statistic(rows_of(source, columns, clock=self.clock, tick=tick))
-        if drawer is None:
-            raise InvalidInput(
-                "at user level the record of units needs a drawer of the curator's vault. Start the counter "
-                "with session.start or session.stream."
-            )
+        _require.that(
+            drawer is not None,
+            "at user level the record of units needs a drawer of the curator's vault. Start the counter "
+            "with session.start or session.stream.",
+        )
         record = UnitRecord(read_record(drawer), bytes.fromhex(state["key"]))
 
         def allowed(units: Any) -> Integers:
@@ -662,8 +658,7 @@ def counter(
     `strategy`: "auto", one of `streaming.NAMES`, or a strategy object. The `options` are further fields of
     `ContinualCounter`; with a `clock` the horizon is by default the number of the clock's ticks.
     """
-    if (epsilon is None) == (rho is None):
-        raise InvalidInput("give either epsilon (with or without delta) or rho.")
+    _require.that((epsilon is None) != (rho is None), "give either epsilon (with or without delta) or rho.")
     if horizon is None and clock is not None:
         horizon = ticks_of(public, clock)
         at_most(MAX_STEPS)("horizon", horizon)

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
-from .._errors import InvalidInput
 from .._registry import described
 from .._require import at_least
 from ..mechanisms.matrix import strategies, triangular
@@ -145,11 +144,11 @@ def named(
     if name == "optimal":
         return strategies.optimal_prefix(steps, minimize).strategy
     width = steps if name == "square_root" else (max(1, math.isqrt(steps)) if bands is None else bands)
-    if min(width, steps) > MAX_COEFFICIENTS:
-        raise InvalidInput(
-            f"a strategy with {width:,} coefficients would keep as many vectors; at most "
-            f"{MAX_COEFFICIENTS:,}. Take strategy='blt', or fewer bands."
-        )
+    _require.that(
+        min(width, steps) <= MAX_COEFFICIENTS,
+        f"a strategy with {width:,} coefficients would keep as many vectors; at most "
+        f"{MAX_COEFFICIENTS:,}. Take strategy='blt', or fewer bands.",
+    )
     return square_root(steps, width)
 
 

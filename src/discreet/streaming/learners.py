@@ -103,8 +103,7 @@ class OnlineLearner(Interactive):
         # `protocols.as_of` sets the facts of another version of the table.
         if self.sums.public != self.public:
             object.__setattr__(self, "sums", replace(self.sums, public=self.public))
-        if self.sums.horizon is None:
-            raise InvalidInput("a learner needs a counter with horizon=.")
+        _require.that(self.sums.horizon is not None, "a learner needs a counter with horizon=.")
         if self.sums.window is not None or self.sums.decay is not None or self.sums.restart is not None:
             raise InvalidInput("a learner adds up all rounds: no window, decay or restart.")
         if self.space.dimension != self.loss.dimension:
@@ -345,9 +344,9 @@ def _tuned_parameter(
         return math.sqrt(steps / (8 * math.log(max(2, space.dimension))))
     if learner == "mirror":
         return (float(clip) + float(ridge) * space.diameter) * math.sqrt(steps) / space.diameter
-    if loss.convexity + float(ridge) <= 0:
-        raise InvalidInput(
-            f"follow the approximate leader is for strongly convex losses, and {type(loss).__name__} is not. "
-            "Give ridge=, the convexity itself as parameter=, or learner='mirror'."
-        )
+    _require.that(
+        loss.convexity + float(ridge) > 0,
+        f"follow the approximate leader is for strongly convex losses, and {type(loss).__name__} is not. "
+        "Give ridge=, the convexity itself as parameter=, or learner='mirror'.",
+    )
     return loss.convexity + float(ridge)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
-from .._errors import Halted, InvalidInput
+from .._errors import Halted
 from .._public import ADD_REMOVE, Neighbors, Public
 from .._require import POSITIVE, Real, at_least
 from ..accounting import Event
@@ -97,8 +97,7 @@ class PrivateSums:
     def deviation(self, step: int) -> float:
         """Return the standard deviation of each entry of the sum after `step` = 1, 2, ..."""
         _require.integer(step=step, at_least=1)
-        if step > self.steps:
-            raise _require.fail("step", step, f"at most {self.steps:,}")
+        _require.must(step <= self.steps, "step", step, f"at most {self.steps:,}")
         return self.deviations()[step - 1]
 
     def deviations(self) -> list[float]:
@@ -111,10 +110,10 @@ class PrivateSums:
         if self.steps_taken >= self.steps:
             raise Halted(f"all {self.steps:,} steps are taken. Nothing was added or released.")
         array = np.asarray(vector, dtype=np.float64)
-        if array.shape != (self.dimension,):
-            raise InvalidInput(
-                f"a vector has {self.dimension} entries, got {array.shape}. Nothing was added."
-            )
+        _require.that(
+            array.shape == (self.dimension,),
+            f"a vector has {self.dimension} entries, got {array.shape}. Nothing was added.",
+        )
         # A vector that is not finite has no norm to clip, and counts as zero.
         array = array if np.isfinite(array).all() else np.zeros(self.dimension)
         peak = float(np.abs(array).max(initial=0.0)) or 1.0

@@ -118,8 +118,7 @@ def compare(
     random = np.random.default_rng(int(seed))
     domain = copy.fitted.domain
     data_cells = count_domain_cells(source, domain, max_rows_per_unit, Entropy())
-    if not data_cells.counts.sum():
-        raise InvalidInput("the table is empty: there is nothing to compare with.")
+    _require.that(data_cells.counts.sum(), "the table is empty: there is nothing to compare with.")
     copy_cells = OccurringCells(data_cells.sizes, tuple(copy.codes), np.ones(copy.rows, np.int64))
     real_columns = [np.repeat(code, data_cells.counts) for code in data_cells.codes]
     pairs, triples = _cliques(len(data_cells.sizes), random)
@@ -150,8 +149,7 @@ def _check_arguments(copy: SyntheticCopy, source: Source, target: str | None) ->
     """Refuse arguments for which there is no comparison, before anything is computed."""
     if source.public.schema != copy.public.schema:
         raise InvalidInput("the table has another schema than the copy: there is nothing to compare.")
-    if len(copy.columns) < 2:
-        raise InvalidInput("a copy with one column has no pairs to compare.")
+    _require.that(len(copy.columns) >= 2, "a copy with one column has no pairs to compare.")
     if target is not None:
         require_column(target, copy.columns, "the copy")
 

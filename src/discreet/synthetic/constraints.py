@@ -203,8 +203,7 @@ class Constraint:
     right: Annotated[str, COLUMN]
 
     def __post_init__(self) -> None:
-        if self.left == self.right:
-            raise InvalidInput(f"a constraint compares two columns, got {self.left!r} twice.")
+        _require.that(self.left != self.right, f"a constraint compares two columns, got {self.left!r} twice.")
 
     @classmethod
     def parse(cls, text: str | Constraint, name: str = "a constraint") -> Constraint:
@@ -301,11 +300,11 @@ def repair_rows(
     if not violating.any():
         return table, rows
     satisfying = np.flatnonzero(~violating)
-    if not len(satisfying):
-        raise InvalidInput(
-            "no row under these conditions satisfies the constraints. The copy itself is unchanged: ask for "
-            "other conditions, or for more rows."
-        )
+    _require.that(
+        len(satisfying),
+        "no row under these conditions satisfies the constraints. The copy itself is unchanged: ask for "
+        "other conditions, or for more rows.",
+    )
     rows[violating] = random.choice(satisfying, int(violating.sum()))
     return table.take(pa.array(rows)), rows
 

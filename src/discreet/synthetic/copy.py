@@ -320,8 +320,7 @@ def is_copy(path: str | Path) -> bool:
 def check_privacy_parameters(asked: Any) -> tuple[Real, Real]:
     """Return the epsilon and delta that were asked for, checked."""
     pair = _require.listed(asked=asked)
-    if len(pair) != 2:
-        raise _require.fail("asked", asked, "a pair of epsilon and delta")
+    _require.must(len(pair) == 2, "asked", asked, "a pair of epsilon and delta")
     _require.positive(epsilon=pair[0])
     _require.probability(delta=pair[1])
     return pair[0], pair[1]
@@ -332,8 +331,7 @@ def encode_value(coding: Coding, value: Any) -> int:
     column cannot have is refused."""
     fact = coding.fact
     if value is None:
-        if not coding.missing:
-            raise InvalidInput(f"column {coding.column!r} is never missing in this copy.")
+        _require.that(coding.missing, f"column {coding.column!r} is never missing in this copy.")
         return coding.size - 1
     if isinstance(fact, Categories):
         if not isinstance(value, str | Integral) or isinstance(value, bool) or value not in fact.values:
@@ -391,6 +389,5 @@ def method_class(name: str, domain: Domain, options: Mapping[str, Any]) -> type[
     # The message does not name those that `Session.synthesize` takes as its own arguments.
     own = sorted(allowed - {"rows_per_unit", "constraints"})
     for option in options:
-        if option not in allowed:
-            raise _require.fail("an option", option, f"of {name}: {', '.join(own) or 'it has none'}")
+        _require.must(option in allowed, "an option", option, f"of {name}: {', '.join(own) or 'it has none'}")
     return cls

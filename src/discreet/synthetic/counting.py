@@ -75,8 +75,7 @@ def rows_per_unit(public: Public, rows: int | None) -> int:
     if rows is not None:
         _require.integer(rows_per_unit=rows, at_least=1)
     if public.unit.column is None:
-        if rows not in (None, 1):
-            raise InvalidInput("a row is the unit here, so rows_per_unit is 1.")
+        _require.that(rows in (None, 1), "a row is the unit here, so rows_per_unit is 1.")
         return 1
     bound = public.unit.rows if rows is None else rows
     if bound is None:

@@ -20,7 +20,6 @@ import numpy as np
 
 from .. import _require
 from .._drawing import ACCENT, INK, PALE, Drawn, Markup, line, rect, svg, text
-from .._errors import InvalidInput
 from .._public import PUBLIC, Boolean, Categories, Dates, Public
 from .._registry import described
 from .._require import Real, at_least, instance_of
@@ -317,10 +316,8 @@ class CopyDistance(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows_per_unit", rows_per_unit(self.public, self.rows_per_unit))
-        if self.fitted.public != self.public:
-            raise InvalidInput("the copy was made from another table, or version.")
-        if len(self.fitted.domain.names) < 2:
-            raise InvalidInput("a copy with one column has no pairs.")
+        _require.that(self.fitted.public == self.public, "the copy was made from another table, or version.")
+        _require.that(len(self.fitted.domain.names) >= 2, "a copy with one column has no pairs.")
 
     @property
     def asked(self) -> tuple[Real, float]:

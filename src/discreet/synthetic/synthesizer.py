@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from .. import _require
-from .._errors import Halted, InvalidInput
+from .._errors import Halted
 from .._public import PUBLIC, Public
 from .._registry import described, to_json
 from .._require import POSITIVE, PROBABILITY, Limit, Real, at_least
@@ -182,11 +182,11 @@ class Synthesizer(Stepped):
         cls, public: Public, domain: Domain, *, epsilon: Epsilon, delta: float, **options: Any
     ) -> Self:
         """Return the method with the largest rho for which its event is (epsilon, delta)-DP."""
-        if not 0 < delta < 1:
-            raise InvalidInput(
-                f"delta must be between 0 and 1, got {delta!r}: the tables carry Gaussian noise. Give "
-                "delta=1e-9, or open the table with a budget that has a delta."
-            )
+        _require.that(
+            0 < delta < 1,
+            f"delta must be between 0 and 1, got {delta!r}: the tables carry Gaussian noise. Give "
+            "delta=1e-9, or open the table with a budget that has a delta.",
+        )
         target = float(epsilon)
 
         def event(rho: float) -> Event:
@@ -295,10 +295,10 @@ class Synthesizer(Stepped):
         """
         check_source(self.public, source)
         state = State.load(raw)
-        if state.facts.get("of") != self._fingerprint():
-            raise InvalidInput(
-                "the checkpoint is of a synthesis with other options. Give those that it was started with."
-            )
+        _require.that(
+            state.facts.get("of") == self._fingerprint(),
+            "the checkpoint is of a synthesis with other options. Give those that it was started with.",
+        )
         lost = count_lost_steps(int(state.facts.get("steps", 0)), steps_taken)
         self.forfeit(state, lost)
         return SynthesisRun(self, source, state, steps_taken, entropy)
@@ -355,11 +355,11 @@ def count_lost_steps(steps_saved: int, steps_taken: int) -> int:
 
     Refused where the checkpoint holds more steps than were begun: steps that it holds would be run again.
     """
-    if steps_taken < steps_saved:
-        raise InvalidInput(
-            f"the checkpoint holds {steps_saved:,} steps, but steps_taken is {steps_taken:,}. Give the "
-            "number of steps that were begun."
-        )
+    _require.that(
+        steps_taken >= steps_saved,
+        f"the checkpoint holds {steps_saved:,} steps, but steps_taken is {steps_taken:,}. Give the "
+        "number of steps that were begun.",
+    )
     return steps_taken - steps_saved
 
 

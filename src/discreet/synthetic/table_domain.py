@@ -75,8 +75,7 @@ def check_method_options(options: Any) -> dict[str, Any]:
 def check_instance(kind: type, **named: Any) -> None:
     """Refuse values that are not instances of a class."""
     for name, value in named.items():
-        if not isinstance(value, kind):
-            raise _require.fail(name, type(value).__name__, f"a {kind.__name__}")
+        _require.must(isinstance(value, kind), name, type(value).__name__, f"a {kind.__name__}")
 
 
 # An epsilon for which a price can be computed.
@@ -147,12 +146,12 @@ class DomainColumn:
 
     def __post_init__(self) -> None:
         floats = [float(edge) for edge in self.edges]
-        if len(floats) == 1 or any(b <= a for a, b in itertools.pairwise(floats)):
-            raise _require.fail(
-                f"the edges of {self.column!r}",
-                self.edges,
-                "two or more ascending numbers that differ as floats",
-            )
+        _require.must(
+            len(floats) != 1 and all(b > a for a, b in itertools.pairwise(floats)),
+            f"the edges of {self.column!r}",
+            self.edges,
+            "two or more ascending numbers that differ as floats",
+        )
 
 
 @described("synthetic.Domain")
@@ -191,11 +190,11 @@ class Domain:
         names = usable if columns is None else list(_require.listed(columns=columns))
         for name in [*bins, *missing]:
             require_column(name, names, "the copy, and bins or missing name it")
-        if not names:
-            raise InvalidInput(
-                "no column has declared values or bounds, so there is nothing to copy. Declare categories, "
-                "bounds or dates in the schema."
-            )
+        _require.that(
+            names,
+            "no column has declared values or bounds, so there is nothing to copy. Declare categories, "
+            "bounds or dates in the schema.",
+        )
         domain = cls(
             columns=tuple(_build_column(public, name, bins.get(name), missing.get(name)) for name in names)
         )
@@ -211,11 +210,11 @@ class Domain:
         """Return how the engine codes each column."""
         codings = [_build_coding(public, column) for column in self.columns]
         for coding in codings:
-            if coding.size > MAX_CODES:
-                raise InvalidInput(
-                    f"column {coding.column!r} would have {coding.size:,} codes, more than {MAX_CODES:,}. "
-                    "Give it fewer bins, or leave it out."
-                )
+            _require.that(
+                coding.size <= MAX_CODES,
+                f"column {coding.column!r} would have {coding.size:,} codes, more than {MAX_CODES:,}. "
+                "Give it fewer bins, or leave it out.",
+            )
         return codings
 
     def sizes(self, public: Public) -> tuple[int, ...]:
@@ -245,22 +244,21 @@ DOMAIN = instance_of(Domain, "Domain.of(public, ...)")
 def _build_column(public: Public, name: str, bins: Any, missing: bool | None) -> DomainColumn:
     """Return the description of a column for the domain: its bins, and whether NULL has a code."""
     fact = public.fact(name)
-    if name == public.unit.column:
-        raise InvalidInput(
-            f"column {name!r} names the unit that a row belongs to, and the rows of a copy belong to nobody. "
-            "Leave it out."
-        )
-    if isinstance(fact, Text):
-        raise InvalidInput(
-            f"column {name!r} is text whose values are not public. Declare its categories, or leave it out."
-        )
+    _require.that(
+        name != public.unit.column,
+        f"column {name!r} names the unit that a row belongs to, and the rows of a copy belong to nobody. "
+        "Leave it out.",
+    )
+    _require.that(
+        not isinstance(fact, Text),
+        f"column {name!r} is text whose values are not public. Declare its categories, or leave it out.",
+    )
     may_be_missing = fact.nullable if isinstance(fact, Bounds | Dates | Boolean) else True
     nullable = may_be_missing if missing is None else missing
     _require.flag(missing=nullable)
     if isinstance(fact, Bounds | Dates):
         return DomainColumn(column=name, edges=_bin_edges(name, fact, bins), missing=nullable)
-    if bins is not None:
-        raise InvalidInput(f"column {name!r} has declared values, not bounds: it takes no bins.")
+    _require.that(bins is None, f"column {name!r} has declared values, not bounds: it takes no bins.")
     return DomainColumn(column=name, missing=nullable)
 
 
@@ -279,11 +277,11 @@ def _bin_edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
     if bins is not None:
         _require.integer(bins=bins, at_least=1)
     count = DEFAULT_BINS if bins is None else int(bins)
-    if count > MAX_CODES:
-        raise InvalidInput(
-            f"column {name!r} would have {count:,} bins, more than {MAX_CODES:,}. Give it fewer bins, or "
-            "leave it out."
-        )
+    _require.that(
+        count <= MAX_CODES,
+        f"column {name!r} would have {count:,} bins, more than {MAX_CODES:,}. Give it fewer bins, or "
+        "leave it out.",
+    )
     if integral and high - low + 1 <= count:
         return tuple(range(int(low), int(high) + 2))
     if integral:
@@ -297,12 +295,12 @@ def _bin_edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
 def _require_overlap(name: str, fact: Bounds | Dates, edges: Sequence[Real], bins: Any) -> None:
     """Refuse edges whose bins all lie outside of a column's declared bounds; `bins` is what was given."""
     low, high, _ = _range(fact)
-    if edges[-1] <= low or edges[0] > high:
-        raise _require.fail(
-            f"the bins of {name!r}",
-            bins,
-            f"bins of which at least one overlaps the declared bounds of {name!r}",
-        )
+    _require.must(
+        edges[-1] > low and edges[0] <= high,
+        f"the bins of {name!r}",
+        bins,
+        f"bins of which at least one overlaps the declared bounds of {name!r}",
+    )
 
 
 def _edge_number(fact: Bounds | Dates, edge: Any, name: str = "an edge") -> Real:
@@ -382,11 +380,11 @@ def _build_coding(public: Public, column: DomainColumn) -> Coding:
     column."""
     fact = public.fact(column.column)
     binned = isinstance(fact, Bounds | Dates)
-    if binned != bool(column.edges) or isinstance(fact, Text):
-        raise InvalidInput(
-            f"column {column.column!r} is declared as {type(fact).__name__}, which does not suit its column "
-            "of the domain. Build the domain with Domain.of(public, ...)."
-        )
+    _require.that(
+        binned == bool(column.edges) and not isinstance(fact, Text),
+        f"column {column.column!r} is declared as {type(fact).__name__}, which does not suit its column "
+        "of the domain. Build the domain with Domain.of(public, ...).",
+    )
     if isinstance(fact, Bounds | Dates):
         _require_overlap(column.column, fact, column.edges, column.edges)
     edges = tuple(float(edge) for edge in column.edges)

@@ -159,11 +159,11 @@ class AdditiveBoosting(TableLearner):
 
     def _check(self) -> None:
         self.design.require_target()
-        if self.delta == 0:
-            raise InvalidInput(
-                "boosting adds Gaussian noise thousands of times, which needs a delta above 0. Give "
-                "delta=1e-6, or take LogisticRegression, which needs none."
-            )
+        _require.that(
+            self.delta != 0,
+            "boosting adds Gaussian noise thousands of times, which needs a delta above 0. Give "
+            "delta=1e-6, or take LogisticRegression, which needs none.",
+        )
         self.classes, self.noises, self.size  # noqa: B018 - price it now, and refuse an undeclared size
 
     @property

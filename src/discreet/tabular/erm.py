@@ -156,8 +156,7 @@ class Facts:
 
 def _below_one(**named: float) -> None:
     for name, value in named.items():
-        if not value < 1:
-            raise _require.fail(name, value, "below 1")
+        _require.must(value < 1, name, value, "below 1")
 
 
 Epsilon = Annotated[float, between(LEAST_EPSILON, LARGEST_EPSILON)]

@@ -302,11 +302,11 @@ def _refuse_repetition() -> None:
     frame: Any = sys._getframe(1)
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
-        if name.startswith(_REPEATING):
-            raise InvalidInput(
-                f"{name} fits many times, and nobody adds up what each fit costs. Tune with PrivateSearch, "
-                "or fit through a session, people.fit(...), which charges every fit."
-            )
+        _require.that(
+            not name.startswith(_REPEATING),
+            f"{name} fits many times, and nobody adds up what each fit costs. Tune with PrivateSearch, "
+            "or fit through a session, people.fit(...), which charges every fit.",
+        )
         frame = frame.f_back
 
 
@@ -327,8 +327,7 @@ def sorted_classes(classes: Any) -> list[Any]:
 
 def column_of(y: Any, X: Any) -> npt.NDArray[Any]:
     """Return the target as one column; refuse one that is missing or of another length than X."""
-    if y is None:
-        raise InvalidInput("this estimator requires y to be passed, but the target y is None.")
+    _require.that(y is not None, "this estimator requires y to be passed, but the target y is None.")
     y = np.asarray(y)
     y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
     if y.ndim != 1 or (hasattr(X, "shape") and len(X.shape) == 2 and X.shape[0] != len(y)):

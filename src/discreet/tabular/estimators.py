@@ -32,6 +32,7 @@ from .._require import NON_NEGATIVE, among, at_least
 from ..mechanisms.protocols import Mechanism, Release
 from .boosting import AdditiveBoosting, AdditiveModel
 from .clusters import Clusters, Lloyd
+from .erm import LinearERM
 from .estimator_base import (
     ArrayEstimator,
     Classifier,
@@ -101,7 +102,7 @@ class Linear(ArrayEstimator):
         """Return what the guarantee rests on beside the declared facts, as a sentence
         (`LinearERM.assumption`)."""
         check_is_fitted(self, "model_")
-        return getattr(self.mechanism_, "assumption", None)
+        return self.mechanism_.assumption if isinstance(self.mechanism_, LinearERM) else None
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:

@@ -72,11 +72,11 @@ class TableLearner(Mechanism):
     rows: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
-        if self.design.intercept or self.design.clip != "never":
-            raise InvalidInput(
-                f"{type(self).__name__} needs rows without an intercept that are not scaled down. Give "
-                'Design(..., intercept=False, clip="never").'
-            )
+        _require.that(
+            not self.design.intercept and self.design.clip == "never",
+            f"{type(self).__name__} needs rows without an intercept that are not scaled down. Give "
+            'Design(..., intercept=False, clip="never").',
+        )
         self.design.check(self.public)
         self._check()
 
@@ -230,11 +230,11 @@ class QuantileBounds(Mechanism):
     high: Thousandths = Fraction(99, 100)
 
     def __post_init__(self) -> None:
-        if not 0 < self.low < self.high < 1:
-            raise InvalidInput(
-                f"0 < low < high < 1 is needed, got {float(self.low):g} and {float(self.high):g} (rounded to "
-                "fractions with denominators up to 1000)."
-            )
+        _require.that(
+            0 < self.low < self.high < 1,
+            f"0 < low < high < 1 is needed, got {float(self.low):g} and {float(self.high):g} (rounded to "
+            "fractions with denominators up to 1000).",
+        )
         self._quantile_mechanisms()
 
     def _quantile_mechanisms(self) -> list[ApproximateQuantiles]:

@@ -89,8 +89,7 @@ class LinearModel:
 
 def number_of_models(classes: tuple[Any, ...]) -> int:
     """Return one for a number (no classes) or two classes, and with more classes one for each."""
-    if len(classes) == 1:
-        raise _require.fail("classes", classes, "two or more, or none for a number")
+    _require.must(len(classes) != 1, "classes", classes, "two or more, or none for a number")
     return 1 if len(classes) <= 2 else len(classes)
 
 
@@ -129,9 +128,9 @@ def target_classes(public: Public, target: str, classifies: bool) -> tuple[Any, 
     """Return the declared classes; none for a regression, whose target must have bounds."""
     if classifies:
         return tuple(classes_of(public, target))
-    if not isinstance(public.fact(target), Bounds):
-        raise InvalidInput(
-            f"a regression needs a target with declared bounds, and {target!r} has none. Declare Bounds for "
-            "it, or use a classifier."
-        )
+    _require.that(
+        isinstance(public.fact(target), Bounds),
+        f"a regression needs a target with declared bounds, and {target!r} has none. Declare Bounds for "
+        "it, or use a classifier.",
+    )
     return ()

@@ -17,12 +17,14 @@ from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Any
 
-from .. import _registry, accounting
+from .. import _registry, _require, accounting
 from .._errors import InvalidInput, Unsupported
 from .._public import REPLACE
 from ..accounting import Event
 from . import model_files
-from .trials import Selected
+from .erm import LinearERM
+from .learner import TableLearner
+from .trials import RepeatedTrials, Selected
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,11 @@ def dumps(estimator: Any) -> str:
 def _predictor_facts(estimator: Any) -> dict[str, Any]:
     """Return the facts in the file of a fitted estimator; refuse one that does not predict."""
     facts = _file_facts(estimator)
-    if not hasattr(estimator.model_, "predict"):
-        raise InvalidInput(
-            f"a model file holds a model that predicts, and {type(estimator).__name__} does not. Nothing was "
-            f"written."
-        )
+    _require.that(
+        hasattr(estimator.model_, "predict"),
+        f"a model file holds a model that predicts, and {type(estimator).__name__} does not. Nothing was "
+        f"written.",
+    )
     return facts
 
 
@@ -109,6 +111,9 @@ def _try_out(model: Any) -> None:
 def _mechanism_facts(mechanism: Any) -> dict[str, Any]:
     """Return the notes of a model file about the mechanism: price, unit, columns and regularization."""
     public = mechanism.public
+    rows = mechanism.rows if isinstance(mechanism, LinearERM | TableLearner) else None
+    linear = isinstance(mechanism, LinearERM)
+    tuned = isinstance(mechanism, RepeatedTrials)
     return {
         "mechanism": type(mechanism).__name__,
         "epsilon": float(mechanism.epsilon),
@@ -117,12 +122,12 @@ def _mechanism_facts(mechanism: Any) -> dict[str, Any]:
         "version": public.version,
         "unit": public.unit.column or "row",
         "neighbors": str(public.neighbors),
-        "size": public.size if getattr(mechanism, "rows", None) is None else mechanism.rows,
+        "size": public.size if rows is None else rows,
         "features": list(mechanism.design.features),
         "target": mechanism.design.target,
-        "regularization": getattr(mechanism, "strength", None),
-        "assumption": getattr(mechanism, "assumption", None),
-        "tuning": getattr(mechanism, "tuning", "none: defaults from public facts"),
+        "regularization": mechanism.strength if linear else None,
+        "assumption": mechanism.assumption if linear else None,
+        "tuning": mechanism.tuning if tuned else "none: defaults from public facts",
     }
 
 

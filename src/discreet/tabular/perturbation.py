@@ -529,11 +529,11 @@ class GradientPerturbation(LinearERM):
     steps: Annotated[int, at_least(2)] = 100
 
     def _check(self) -> None:
-        if self.delta == 0:
-            raise InvalidInput(
-                "gradient perturbation adds Gaussian noise, which needs a delta above 0. Give delta=1e-6, or "
-                'take method="objective", which needs none.'
-            )
+        _require.that(
+            self.delta != 0,
+            "gradient perturbation adds Gaussian noise, which needs a delta above 0. Give delta=1e-6, or "
+            'take method="objective", which needs none.',
+        )
         self.noise  # noqa: B018 - price it now
 
     @cached_property

@@ -89,11 +89,9 @@ class PrivatePipeline(Estimator):
             if missing:
                 raise _require.fail("columns", missing[0], f"numbers among the features: {columns}")
             columns = chosen
-        if not columns:
-            raise InvalidInput("no feature is a number: there is nothing to scale.")
+        _require.that(columns, "no feature is a number: there is nothing to scale.")
         if self.scale:
-            if not delta > 0:
-                raise InvalidInput("scale=True adds Gaussian noise, which needs a delta. Take clip=.")
+            _require.that(delta > 0, "scale=True adds Gaussian noise, which needs a delta. Take clip=.")
             return PrivateScaler.for_privacy(public=public, columns=columns, epsilon=epsilon, delta=delta)
         low, high = _pair(clip=self.clip)
         return QuantileBounds(public=public, columns=tuple(columns), epsilon=epsilon, low=low, high=high)
@@ -133,6 +131,5 @@ def _pair(**named: Any) -> tuple[Any, Any]:
     """Return the two entries of an argument; refuse another number of them."""
     ((name, value),) = named.items()
     entries = _require.listed(**named)
-    if len(entries) != 2:
-        raise _require.fail(name, value, "a pair of numbers")
+    _require.must(len(entries) == 2, name, value, "a pair of numbers")
     return entries[0], entries[1]

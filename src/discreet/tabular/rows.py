@@ -69,17 +69,16 @@ class Design:
 
     def require_target(self) -> None:
         """Refuse a design without a target, for a learner that predicts one."""
-        if self.target is None:
-            raise _require.fail("target", None, "the name of a column")
+        _require.must(self.target is not None, "target", None, "the name of a column")
 
     def check(self, public: Public) -> None:
         """Refuse features without declared Bounds, Categories or Boolean, and the unit's column as a
         feature."""
         for name in self.features:
-            if not isinstance(public.fact(name), Bounds | Categories | Boolean):
-                raise InvalidInput(
-                    f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it."
-                )
+            _require.that(
+                isinstance(public.fact(name), Bounds | Categories | Boolean),
+                f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it.",
+            )
         if public.unit.column in self.features:
             raise InvalidInput(f"{public.unit.column!r} identifies people and cannot be a feature.")
 
@@ -276,8 +275,7 @@ def classes_of(public: Public, target: str) -> list[Any]:
             "Categories or Boolean for it, or use a regression."
         )
     values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
-    if len(values) < 2:
-        raise InvalidInput(f"at least two classes must be declared for {target!r}.")
+    _require.that(len(values) >= 2, f"at least two classes must be declared for {target!r}.")
     return values
 
 
@@ -292,11 +290,10 @@ def features_of(public: Public, target: str | None, features: Sequence[str] | No
         for name, fact in public.schema
         if isinstance(fact, Bounds | Categories | Boolean) and name not in excluded
     )
-    if not names:
-        raise InvalidInput(
-            "there is no feature: no column besides target and unit has declared Bounds, Categories or "
-            "Boolean."
-        )
+    _require.that(
+        names,
+        "there is no feature: no column besides target and unit has declared Bounds, Categories or Boolean.",
+    )
     return names
 
 

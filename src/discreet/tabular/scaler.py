@@ -63,8 +63,7 @@ class Scaling:
     def __post_init__(self) -> None:
         facts = {"means": self.means, "deviations": self.deviations, "lower": self.lower, "upper": self.upper}
         for name, values in facts.items():
-            if len(values) != len(self.columns):
-                raise _require.fail(name, values, "one for each column")
+            _require.must(len(values) == len(self.columns), name, values, "one for each column")
         if len(set(self.columns)) < len(self.columns):
             raise InvalidInput(f"a column is named twice: {list(self.columns)}.")
 

@@ -105,11 +105,11 @@ class PrivateSearch(Estimator):
                 f"{type(self.estimator).__name__} has no parameter {unknown[0]!r} that space could "
                 f"vary.{_require.did_you_mean(str(unknown[0]), list(self.estimator.get_params()))}"
             )
-        if (combinations := math.prod(map(len, lists))) > _MAX_CANDIDATES:
-            raise InvalidInput(
-                f"space has {combinations:,} combinations, more than {_MAX_CANDIDATES:,}. A search tries few "
-                "of them: give shorter lists."
-            )
+        _require.that(
+            (combinations := math.prod(map(len, lists))) <= _MAX_CANDIDATES,
+            f"space has {combinations:,} combinations, more than {_MAX_CANDIDATES:,}. A search tries few "
+            "of them: give shorter lists.",
+        )
         settings = [dict(zip(self.space, values, strict=True)) for values in itertools.product(*lists)]
         if not settings or any(
             name in self.space for name in ("epsilon", "delta", "n", "lower", "upper", "classes")
@@ -158,12 +158,12 @@ class PrivateSearch(Estimator):
     def _candidates(self, epsilon: float, delta: float, public: Public, **task: Any) -> list[Any]:
         """Return the mechanism of each combination, for this price of one run."""
         _require.an_object(self.estimator)
-        if "n" not in self.estimator.get_params():
-            raise _require.fail(
-                "estimator",
-                type(self.estimator).__name__,
-                "an estimator of one table with n=, not a pipeline",
-            )
+        _require.must(
+            "n" in self.estimator.get_params(),
+            "estimator",
+            type(self.estimator).__name__,
+            "an estimator of one table with n=, not a pipeline",
+        )
         rows = max(1, round(public.declared_size("tuning") * (1 - self.holdout)))
         candidates = []
         for combination in self._settings:

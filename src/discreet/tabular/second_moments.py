@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _require
-from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Public
 from .._registry import described
+from .._system import on_one_thread
 from ..accounting import Event
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
@@ -69,16 +69,15 @@ class Moments:
         releases that eigenvalue separately. Here it is the noisy matrix's, which costs nothing more, and
         differs from the true one by at most the spectral norm of the noise (Weyl).
         """
-        if self.design.target is None:
-            raise InvalidInput("these moments have no target: measure them with one.")
+        _require.that(self.design.target is not None, "these moments have no target: measure them with one.")
         matrix = self.matrix
         gram, cross = matrix[:-1, :-1], matrix[:-1, -1]
         if penalty is None:
             width = len(gram)
             spectral_norm = self.deviation * math.sqrt(width * math.log(2 * width**2 / failure))
-            penalty = max(0.0, spectral_norm - max(0.0, float(np.linalg.eigvalsh(gram)[0])))
+            penalty = max(0.0, spectral_norm - max(0.0, float(on_one_thread(np.linalg.eigvalsh)(gram)[0])))
         _require.non_negative(penalty=penalty)
-        values, vectors = np.linalg.eigh(gram)
+        values, vectors = on_one_thread(np.linalg.eigh)(gram)
         # the true matrix has no negative eigenvalue, but noise may have made one negative: no divisor is
         # below the penalty, nor below the typical size of the noise
         floor = max(penalty, self.deviation * math.sqrt(len(gram)), 1e-12)
@@ -89,11 +88,11 @@ class Moments:
     def _matrix_with_count(self) -> Array:
         """Return the matrix, whose last row must be the intercept's: it holds the sums, and last the
         count."""
-        if self.design.target is not None or not self.design.intercept:
-            raise InvalidInput(
-                "means, covariances and principal components need moments with an intercept and without a "
-                "target."
-            )
+        _require.that(
+            self.design.target is None and self.design.intercept,
+            "means, covariances and principal components need moments with an intercept and without a "
+            "target.",
+        )
         return self.matrix
 
     def components(self, count: int) -> tuple[Array, Array]:
@@ -106,7 +105,7 @@ class Moments:
         _require.integer(count=count, at_least=1)
         if count > len(covariance):
             raise _require.fail("count", count, f"at most {len(covariance)}, the number of coordinates")
-        values, vectors = np.linalg.eigh(covariance)
+        values, vectors = on_one_thread(np.linalg.eigh)(covariance)
         return vectors[:, ::-1][:, :count].T, np.maximum(values[::-1][:count], 0.0)
 
     @property

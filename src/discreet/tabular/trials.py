@@ -286,10 +286,10 @@ class RandomTrials(RepeatedTrials):
                 raise _require.fail("candidates", type(candidate).__name__, "learners of a table")
             if candidate.design.target is None:
                 raise _require.fail("candidates", type(candidate).__name__, "learners that predict a target")
-            if candidate.public != self.public or candidate.design != self.candidates[0].design:
-                raise InvalidInput(
-                    "all candidates must be priced for the same table and read the same columns."
-                )
+            _require.that(
+                candidate.public == self.public and candidate.design == self.candidates[0].design,
+                "all candidates must be priced for the same table and read the same columns.",
+            )
         self.run_event  # noqa: B018 - price it now
 
     @property

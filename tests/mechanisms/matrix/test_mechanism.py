@@ -238,9 +238,9 @@ def test_noise_that_covers_less_and_keys_that_nobody_declared_are_refused() -> N
     fields = {name: getattr(good, name) for name in ("public", "cells", "workload", "norm")}
     with pytest.raises(InvalidInput, match="more than the noise is priced for"):
         WorkloadMechanism(**fields, strategy=FOUR, noise=IntegerLaplace.for_epsilon(1))
-    with pytest.raises(PrivateFact):
+    with pytest.raises(PrivateFact, match="nothing is declared of column"):
         matrix.answer(PUBLIC, matrix.Cells.of("sex", "town"), FOUR, epsilon=1)
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match="the unit of privacy is all rows of"):
         matrix.answer(Public(schema=PUBLIC.schema, unit=Unit("who")), BY_BOTH, FOUR, epsilon=1)
     with pytest.raises(InvalidInput, match="does not determine"):
         matrix.answer(

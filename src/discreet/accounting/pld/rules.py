@@ -23,7 +23,7 @@ from ... import _require, _round
 from ..._errors import DiscreetError
 from .. import composition, rdp, shuffling
 from .. import events as ev
-from ..events import Event, refuse
+from ..events import Event, covered, rule_for
 from ..normal import Normal, is_noiseless, normal
 from .lattice.convolution import joint
 from .pairs import basic_pairs, families
@@ -182,13 +182,13 @@ def _inner(event: Event, sampled_event: Event, tail: float) -> EventPairs:
     """
     form = normal(event)
     parts = merged(form)
-    if form.delta or form.distance or not parts:
-        raise refuse(
-            sampled_event,
-            "pld",
-            "an event with a failure probability or a total-variation distance of its own "
-            "has no pair that could be sampled",
-        )
+    covered(
+        form.delta == form.distance == 0 and bool(parts),
+        sampled_event,
+        "pld",
+        "an event with a failure probability or a total-variation distance of its own "
+        "has no pair that could be sampled",
+    )
     if sum(parts.values()) == 1:
         return pairs_of(next(iter(parts)), tail)
     components = [(pairs_of(part, tail / n), n) for part, n in parts.items()]
@@ -253,8 +253,7 @@ def _fixed_size(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.SampledWithoutReplacement)
     inner = _inner(event.event, event, tail)
     rate = _round.up(event.rate)
-    if len(inner.upper) > 1:
-        raise refuse(event, "pld", "its inner event has no symmetric pair")
+    covered(len(inner.upper) == 1, event, "pld", "its inner event has no symmetric pair")
     lower = inner.lower and (PoissonSampledPair(inner.lower[0], _round.down(event.rate), True),)
     pair = inner.upper[0]
     if sum(merged(normal(event.event)).values()) == 1:
@@ -311,10 +310,7 @@ def pairs_of(event: Event, tail: float) -> EventPairs:
     """Return the pairs of one part; `tail` is the P-mass that may be cut off and counted as infinite loss."""
     if isinstance(event, Seen):
         return EventPairs(event.pairs, event.pairs)
-    rule = RULES.get(type(event))
-    if rule is None:
-        raise refuse(event, "pld", "no dominating pair is known for it")
-    return rule.pairs_of(event, tail)
+    return rule_for(RULES, event, "pld", "no dominating pair is known for it").pairs_of(event, tail)
 
 
 def merged(form: Normal) -> dict[Event, int]:

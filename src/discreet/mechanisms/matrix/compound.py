@@ -140,11 +140,11 @@ class Marginals(Workload):
     def __post_init__(self) -> None:
         sizes, sets = self.sizes, self.sets
         for s in sets:
-            if any(not _is_position(i, len(sizes)) for i in s) or list(s) != sorted(set(s)):
-                raise InvalidInput(
-                    f"a marginal is given by different positions between 0 and {len(sizes) - 1} in "
-                    f"increasing order, got {s}."
-                )
+            _require.that(
+                all(_is_position(i, len(sizes)) for i in s) and list(s) == sorted(set(s)),
+                f"a marginal is given by different positions between 0 and {len(sizes) - 1} in "
+                f"increasing order, got {s}.",
+            )
         if len(set(sets)) < len(sets):
             raise InvalidInput("a marginal is asked for twice. Give it more weight instead.")
         object.__setattr__(self, "weights", one_for_each(self.weights, len(sets)))

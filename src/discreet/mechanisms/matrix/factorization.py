@@ -17,7 +17,6 @@ from typing import Annotated
 import numpy as np
 
 from ... import _require
-from ..._errors import InvalidInput
 from . import strategies, triangular
 from .compound import Marginals, Product, Union, unweighted
 from .integer import products
@@ -67,11 +66,11 @@ class Factorization:
     candidates: tuple[tuple[str, float], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        if self.workload.cells != self.strategy.cells:
-            raise InvalidInput(
-                f"the workload is about {self.workload.cells:,} cells, the strategy about "
-                f"{self.strategy.cells:,}."
-            )
+        _require.that(
+            self.workload.cells == self.strategy.cells,
+            f"the workload is about {self.workload.cells:,} cells, the strategy about "
+            f"{self.strategy.cells:,}.",
+        )
 
     @property
     def error(self) -> float:
@@ -183,11 +182,11 @@ def _marginal_bound(workload: Marginals) -> float:
 def optimize(workload: Annotated[Workload, WORKLOAD], norm: Norm = "l2") -> Factorization:
     """Choose the strategy of least expected error, for Gaussian ("l2") or Laplace ("l1") noise; `reason` says
     why."""
-    if not workload.frobenius > 0:
-        raise InvalidInput(
-            "every question of the workload is zero, or so small that its square is zero in floats, so there "
-            "is nothing to measure."
-        )
+    _require.that(
+        workload.frobenius > 0,
+        "every question of the workload is zero, or so small that its square is zero in floats, so there "
+        "is nothing to measure.",
+    )
     return _optimize(workload, norm)
 
 
@@ -198,11 +197,11 @@ def _optimize(workload: Workload, norm: Norm) -> Factorization:
     for name, build in _candidates(workload, norm):
         strategy = build()
         tried.append((error_of(workload, strategy, norm), name, strategy))
-    if not tried:
-        raise InvalidInput(
-            f"no strategy is known for a workload with {workload.cells:,} cells that is neither a product "
-            "nor made of marginals. Write it as products over attributes, or as marginals."
-        )
+    _require.that(
+        tried,
+        f"no strategy is known for a workload with {workload.cells:,} cells that is neither a product "
+        "nor made of marginals. Write it as products over attributes, or as marginals.",
+    )
     # Of errors that differ by rounding alone the first candidate wins, so that the choice is the same on all
     # machines.
     best = min(range(len(tried)), key=lambda i: (tried[i][0] * (1 + 1e-6 * i), i))

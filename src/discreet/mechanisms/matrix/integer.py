@@ -29,8 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from ... import inference
+from ... import _require, inference
 from ..._errors import InvalidInput, Unsupported
+from ..._system import on_one_thread
 from ..protocols import Integers, Sensitivity
 from . import strategies
 from .compound import Marginals, Product, Union, kron_times, row_squares
@@ -237,6 +238,7 @@ class DenseGrid(Grid):
         return strategies.least_squares_error(workload.gram(), self._gram)
 
 
+@on_one_thread
 def _inverse(X: Floats) -> Floats:
     """Return the inverse, or the pseudo-inverse where X is singular or nearly so.
 
@@ -530,9 +532,12 @@ def _invert_along(values: Floats, axis: int, turn: Integers | None, n: int) -> F
     """Multiply values along one axis by the pseudo-inverse of what `_apply_along` multiplied by."""
     if turn is None:
         return np.asarray((values - values.mean(axis=axis, keepdims=True)) / n)
-    return np.moveaxis(np.tensordot(np.linalg.pinv(turn.astype(float)), values, axes=(1, axis)), 0, axis)
+    return np.moveaxis(
+        np.tensordot(on_one_thread(np.linalg.pinv)(turn.astype(float)), values, axes=(1, axis)), 0, axis
+    )
 
 
+@on_one_thread
 def _axis_covariance(turn: Integers, scale: int) -> Floats:
     """Return (Rᵀ R)⁺ for R = turn / scale: the covariance of the estimate along one axis."""
     R = turn.astype(float) / scale
@@ -569,11 +574,11 @@ def on_grid(strategy: Workload, norm: Norm) -> Grid:
 
 def _require_memory(entries: int) -> None:
     """Refuse, before anything is charged, a strategy whose measurements would not fit into memory."""
-    if entries > MAX_ENTRIES:
-        raise InvalidInput(
-            f"this strategy has {entries:,} cells or measurements, more than {MAX_ENTRIES:,}. Ask for "
-            "marginals of few attributes."
-        )
+    _require.that(
+        entries <= MAX_ENTRIES,
+        f"this strategy has {entries:,} cells or measurements, more than {MAX_ENTRIES:,}. Ask for "
+        "marginals of few attributes.",
+    )
 
 
 def _dense(strategy: Workload, norm: Norm, bits: int) -> DenseGrid:

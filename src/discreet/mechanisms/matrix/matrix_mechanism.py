@@ -345,13 +345,11 @@ def norms_for_price(epsilon: Real | None, delta: float, rho: Real | None) -> tup
 
     Anything but exactly one of epsilon and rho is refused.
     """
-    if (epsilon is None) == (rho is None):
-        raise InvalidInput("give either epsilon (with or without delta) or rho.")
+    _require.that((epsilon is None) != (rho is None), "give either epsilon (with or without delta) or rho.")
     if rho is not None:
         _require.price(rho=rho)
         return ("l2",)
     _require.price(epsilon=epsilon)
     _require.probability(delta=delta)
-    if delta == 1:
-        raise _require.fail("delta", delta, "below 1: at 1 it promises nothing")
+    _require.must(delta != 1, "delta", delta, "below 1: at 1 it promises nothing")
     return ("l1", "l2") if delta else ("l1",)

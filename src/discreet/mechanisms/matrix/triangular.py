@@ -41,7 +41,6 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from ... import _require
-from ..._errors import InvalidInput
 from ..._registry import described
 from ..._require import FLOAT, NON_EMPTY, at_least, at_most
 from .workloads import FLOAT_ROWS
@@ -96,8 +95,7 @@ class Toeplitz(Triangular):
 
     def __post_init__(self) -> None:
         first = self.coefficients[0]
-        if not first:
-            raise _require.fail("the first coefficient", first, "other than zero: C must have an inverse")
+        _require.must(first, "the first coefficient", first, "other than zero: C must have an inverse")
         _check_size(max(abs(value) for value in self.coefficients))
 
     @property
@@ -122,11 +120,11 @@ class Dense(Triangular):
 
     def __post_init__(self) -> None:
         for t, row in enumerate(self.rows):
-            if len(row) != t + 1 or not row[-1]:
-                raise InvalidInput(
-                    f"row {t} of a strategy must have {t + 1} entries, the last of them not zero: C "
-                    f"is lower triangular and has an inverse."
-                )
+            _require.that(
+                len(row) == t + 1 and row[-1],
+                f"row {t} of a strategy must have {t + 1} entries, the last of them not zero: C "
+                f"is lower triangular and has an inverse.",
+            )
         _check_size(max(abs(value) for row in self.rows for value in row))
 
     @property
@@ -134,19 +132,18 @@ class Dense(Triangular):
         return max(t - next(s for s, value in enumerate(row) if value) for t, row in enumerate(self.rows)) + 1
 
     def row(self, step: int) -> Matrix:
-        if step >= len(self.rows):
-            raise InvalidInput(f"this strategy is for {len(self.rows)} steps.")
+        _require.that(step < len(self.rows), f"this strategy is for {len(self.rows)} steps.")
         return np.array(self.rows[step][::-1])
 
 
 def _check_size(largest: float) -> None:
     """Refuse a strategy so small or so large that its sensitivity, or its noise, is lost in floats."""
-    if not _LEAST <= largest <= _MOST:
-        raise _require.fail(
-            "the largest entry of a strategy",
-            largest,
-            f"between {_LEAST:g} and {_MOST:g}: scale it, only ratios matter",
-        )
+    _require.must(
+        _LEAST <= largest <= _MOST,
+        "the largest entry of a strategy",
+        largest,
+        f"between {_LEAST:g} and {_MOST:g}: scale it, only ratios matter",
+    )
 
 
 # The strategy of independent noise in every step.
@@ -328,16 +325,15 @@ class Buffered(Triangular):
     def __post_init__(self) -> None:
         mixed = [d for pair in zip(self.decays, self.inverse_decays, strict=False) for d in pair]
         interlaced = all(a > b for a, b in pairwise(mixed))
-        if len(self.decays) != len(self.inverse_decays) or not self.decays or not interlaced:
-            raise InvalidInput(
-                "a buffered strategy has as many decays as inverse decays, which interlace: decays[0] > "
-                "inverse_decays[0] > decays[1] > ... matrix.blt(steps) chooses them."
-            )
+        _require.that(
+            len(self.decays) == len(self.inverse_decays) and self.decays and interlaced,
+            "a buffered strategy has as many decays as inverse decays, which interlace: decays[0] > "
+            "inverse_decays[0] > decays[1] > ... matrix.blt(steps) chooses them.",
+        )
         # Half of _SLOWEST, so that rounding 1 - decay refuses no result of `blt`.
         if mixed[0] > 1 - _SLOWEST / 2 or len(self.decays) > MAX_BUFFERS:
             raise _require.fail("decays", self.decays, f"up to {MAX_BUFFERS} numbers from 0 to below 1")
-        if mixed[-1] < 0:
-            raise _require.fail("inverse_decays", self.inverse_decays, "numbers from 0 to below 1")
+        _require.must(mixed[-1] >= 0, "inverse_decays", self.inverse_decays, "numbers from 0 to below 1")
 
     @property
     def buffers(self) -> int:

@@ -104,11 +104,11 @@ class Workload(ABC):
     def _require_small(self, entries: int, what: str) -> None:
         """Refuse to write out an array (`what`, in the words of the error) of more than `MAX_ENTRIES`
         entries."""
-        if entries > MAX_ENTRIES:
-            raise InvalidInput(
-                f"{what} of a workload with {self.queries:,} questions and {self.cells:,} cells would have "
-                f"{entries:,} entries. Keep it implicit: a product over attributes, or marginals."
-            )
+        _require.that(
+            entries <= MAX_ENTRIES,
+            f"{what} of a workload with {self.queries:,} questions and {self.cells:,} cells would have "
+            f"{entries:,} entries. Keep it implicit: a product over attributes, or marginals.",
+        )
 
 
 def _float_rows(**named: Any) -> tuple[tuple[float, ...], ...]:
