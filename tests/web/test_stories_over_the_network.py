@@ -4,12 +4,15 @@ routes and the JSON of a server, and the verbs of its workers, in this process."
 from __future__ import annotations
 
 import asyncio
+import doctest
 import json
 import os
+import re
 import runpy
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
+from io import StringIO
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,8 @@ ROOT = Path(__file__).parents[2]
 TRAINS = "trains torch modules"
 # What needs the steward's own process, and why.
 STEWARDS = {
+    "docs/mechanisms.md": "asks a mechanism of the reader's own",
+    "docs/sql.md": "prints what is spent of delta, which a server does not say",
     "engineer": "saves checkpoints",
     "fine_tune_lora": TRAINS,
     "fine_tune_transformers": TRAINS,
@@ -41,9 +46,30 @@ STEWARDS = {
     "reusable_holdout": "asks about a statistic that is Python",
     "train_and_resume": "saves checkpoints",
 }
+
+
+def named(path: Path) -> str:
+    """A name that is a story's alone."""
+    return path.stem if path.suffix != ".md" else str(path.relative_to(ROOT))
+
+
+TUTORIALS = (
+    "tour.md",
+    "sql.md",
+    "workloads.md",
+    "streaming.md",
+    "synthetic.md",
+    "mechanisms.md",
+    "choosing.md",
+)
 STORIES = sorted(
     path
-    for path in [*(ROOT / "examples").glob("*.py"), *(ROOT / "docs" / "notebooks").glob("*.ipynb")]
+    for path in [
+        *(ROOT / "examples").glob("*.py"),
+        *(ROOT / "docs" / "notebooks").glob("*.ipynb"),
+        *(ROOT / "docs" / "course").glob("*.md"),
+        *(ROOT / "docs" / name for name in TUTORIALS),
+    ]
     if "dp.open(" in path.read_text()
 )
 
@@ -127,11 +153,22 @@ def script_of(path: Path, folder: Path) -> Path:
     return script
 
 
+def read_page(path: Path) -> None:
+    """Run the doctests of a page, and its other blocks of Python in order."""
+    with redirect_stdout(StringIO()) as told:
+        result = doctest.testfile(str(path), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0, told.getvalue()
+    space: dict[str, Any] = {"__name__": "page"}
+    for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.S):
+        if ">>>" not in block:
+            exec(compile(block, path.name, "exec"), space)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: named(path))
 def test_a_story_is_the_same_over_the_network(path, tmp_path, monkeypatch):
-    if path.stem in STEWARDS:
-        pytest.skip(STEWARDS[path.stem])
+    if named(path) in STEWARDS:
+        pytest.skip(STEWARDS[named(path)])
     pytest.importorskip("matplotlib").use("Agg")
     monkeypatch.setattr(front_desk, "Lane", Inside)
     monkeypatch.chdir(tmp_path)
@@ -143,10 +180,13 @@ def test_a_story_is_the_same_over_the_network(path, tmp_path, monkeypatch):
         monkeypatch.setattr(SessionBase, "as_analyst", network.as_analyst())
         # Times are not what is tested: a release is listed at once.
         monkeypatch.setattr(front_desk.PublicTimes, "horizon", lambda *_: time.time() + 60)
-        runpy.run_path(str(script_of(path, tmp_path)), {"display": print}, run_name="__main__")
+        if path.suffix == ".md":
+            read_page(path)
+        else:
+            runpy.run_path(str(script_of(path, tmp_path)), {"display": print}, run_name="__main__")
     assert os.getcwd() == str(tmp_path)
 
 
 def test_what_is_left_to_the_steward_is_there():
-    assert STEWARDS.keys() <= {path.stem for path in STORIES}
+    assert STEWARDS.keys() <= {named(path) for path in STORIES}
     assert len(STORIES) - len(STEWARDS) > 10

@@ -272,8 +272,11 @@ class RemoteCurator(_require.NearestNames):
 
     @property
     def source(self) -> NoData:
-        """Stands for the table, with its public facts."""
-        return NoData(self._facts.public, f"the table {self.name!r} is on the server, and is not read here.")
+        """Stands for the table, or its rows of some periods, with their public facts."""
+        public, per = self._facts.public, self._facts.policy.budget.per
+        if per is not None and self.periods:
+            public = per.public_of(public, self.periods)
+        return NoData(public, f"the table {self.name!r} is on the server, and is not read here.")
 
     @property
     def analyst(self) -> str:
@@ -295,10 +298,12 @@ class RemoteCurator(_require.NearestNames):
         )
 
     def during(self, *periods: str) -> RemoteCurator:
-        """Return a view of the rows of some periods only; the server checks their names."""
+        """Return a view of the rows of some periods only. Where the budgets are not per period, the server
+        refuses its questions."""
         _require.non_empty(periods=periods)
-        view = copy.copy(self)
-        view.periods = tuple(map(str, periods))
+        view, per, public = copy.copy(self), self._facts.policy.budget.per, self._facts.public
+        names = periods if per is None else {per.named(period, public) for period in periods}
+        view.periods = tuple(sorted(map(str, names)))
         return view
 
     # the wire
@@ -357,8 +362,9 @@ class RemoteCurator(_require.NearestNames):
         charge."""
         _require.integer(number=number)
         described = self.described(number)
-        started = as_of(reads_reply(_registry.from_json)(described), self._facts.public)
-        current = as_of(interactive, self._facts.public)
+        public = self.source.public
+        started = as_of(reads_reply(_registry.from_json)(described), public)
+        current = as_of(interactive, public)
         if started != current:
             raise InvalidInput(f"number {number} is not the start of this mechanism, with these parameters.")
         return RemoteHandle(self, current, int(number))

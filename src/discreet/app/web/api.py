@@ -4,8 +4,8 @@ explanations, copies, releases, ledgers, jobs, and the steward's people, tokens,
 `dp.connect` is their client in Python. "Free" means: it costs no privacy, because it reads no data.
 
 The front desk (`desk_of`, a `front_desk.FrontDesk`) passes a request to a worker process, under a verb that
-names the worker's function for it. `look` is for verbs that read no data and answers as soon as it is done,
-`draw` a `look` that may take long; `ask` is for verbs that may read data, and holds the answer back until the
+names the worker's function for it. `look` is for verbs that read no data and answers as soon as it is done;
+`ask` is for verbs that may read data, and holds the answer back until the
 end of its public time, which does not depend on the data. A *live* mechanism is an interactive one: it is
 paid for at its start, and then answers questions.
 """
@@ -16,6 +16,7 @@ import asyncio
 import base64
 import math
 import os
+import re
 import time
 from pathlib import Path as File
 from typing import Annotated, Any
@@ -58,7 +59,7 @@ async def datasets(request: Request, person: Anybody) -> Facts:
 @router.get("/datasets/{name}")
 async def dataset(request: Request, name: DatasetName, person: Anybody) -> Facts:
     """Describe a dataset: its public facts, and the account of the caller."""
-    facts = await desk_of(request).look("describe", person, granted(request, name, person))
+    facts = await looked(request, name, person, "describe")
     limits = desk_of(request).settings
     return {"name": name, "seconds": limits.seconds, "tick": limits.step, **facts}
 
@@ -66,7 +67,12 @@ async def dataset(request: Request, name: DatasetName, person: Anybody) -> Facts
 @router.get("/datasets/{name}/budget")
 async def budget(request: Request, name: DatasetName, person: Anybody) -> Facts:
     """Return what the caller has spent, and their limits."""
-    return await desk_of(request).look("budget", person, granted(request, name, person))
+    return await looked(request, name, person, "budget")
+
+
+async def looked(request: Request, name: str, person: Person, verb: str, **options: Any) -> Facts:
+    """Answer a request about a dataset that reads no data (`FrontDesk.look`)."""
+    return await desk_of(request).look(verb, person, granted(request, name, person), **options)
 
 
 def passes(path: str, verb: str, body: type, text: str, *, paid: bool, reply: Any = None) -> None:
@@ -76,11 +82,36 @@ def passes(path: str, verb: str, body: type, text: str, *, paid: bool, reply: An
         desk, dataset = desk_of(request), granted(request, name, person)
         return await (desk.ask if paid else desk.look)(verb, person, dataset, **options_of(body))
 
-    route.__annotations__["body"], route.__doc__ = body, text
+    route.__annotations__["body"] = body
     documented: dict[int | str, Any] = {} if reply is None else {200: {"model": reply}}
-    # the name of the path's last part names the operation in the OpenAPI document
-    route.__name__ = path.strip("/").replace("/", "_")
-    router.post(f"/datasets/{{name}}{path}", responses=documented)(route)
+    router.post(f"/datasets/{{name}}{path}", responses=documented)(_named(route, path, text))
+
+
+def lists(path: str, verb: str, who: Any, text: str) -> None:
+    """Add a route that returns a page of a list (`bookkeeping.page`)."""
+
+    async def route(
+        request: Request, name: DatasetName, person: Any, last: Last = 100, first: First = None
+    ) -> Facts:
+        return await looked(request, name, person, verb, last=last, first=first)
+
+    route.__annotations__["person"] = who
+    router.get(f"/datasets/{{name}}{path}")(_named(route, path, text))
+
+
+def shows(path: str, verb: str, text: str) -> None:
+    """Add a route that returns what has the number in its path."""
+
+    async def route(request: Request, name: DatasetName, number: Number, person: Asker) -> Facts:
+        return await looked(request, name, person, verb, number=number)
+
+    router.get(f"/datasets/{{name}}{path}")(_named(route, path, text))
+
+
+def _named(route: Any, path: str, text: str) -> Any:
+    """Return a route that the OpenAPI document names by its path, and describes by the text."""
+    route.__name__, route.__doc__ = re.sub(r"\W+", "_", path).strip("_"), text
+    return route
 
 
 # Questions whose descriptions are built on the server, for curl and the console; then the six verbs of the
@@ -89,6 +120,12 @@ def passes(path: str, verb: str, body: type, text: str, *, paid: bool, reply: An
 FREE: tuple[tuple[str, str, type, str], ...] = (
     ("/preview", "preview", bodies.PreviewBody, "Return the price and expected error of questions; free."),
     ("/plan", "plan", bodies.PlanBody, "Split an epsilon so that the weighted error is least; free."),
+    (
+        "/explain",
+        "explain",
+        bodies.ExplainBody,
+        "Explain a price, a question, a release, the ledger; free.",
+    ),
     ("/copies/preview", "preview_copy", bodies.SynthesizeBody, "Return the price of a copy; free."),
     ("/price", "price", bodies.MechanismBody, "Return the price of a described mechanism; free."),
 )
@@ -104,6 +141,22 @@ REPLIES = {"/start": bodies.Started} | dict.fromkeys(("/ask", "/answer", "/feed"
 for routes, is_paid in ((FREE, False), (PAID, True)):
     for each in routes:
         passes(*each, paid=is_paid, reply=REPLIES.get(each[0]))
+# Lists, all to the steward and to an analyst their own and those served to them; and what is in them.
+LISTS: tuple[tuple[str, str, Any, str], ...] = (
+    ("/ledger", "ledger", Anybody, "Show the ledger; to an analyst their own charges."),
+    ("/releases", "releases", Asker, "List stored releases."),
+    ("/copies", "copies", Asker, "List synthetic copies."),
+    ("/live", "all_live", Asker, "List live mechanisms, such as streams."),
+)
+SINGLE: tuple[tuple[str, str, str], ...] = (
+    ("/releases/{number}", "releases", "Return a stored release."),
+    ("/copies/{number}", "copy", "Return the released model of a copy, and its card."),
+    ("/live/{number}", "live", "Return what a live mechanism has released so far; free."),
+)
+for path, verb, who, text in LISTS:
+    lists(path, verb, who, text)
+for path, verb, text in SINGLE:
+    shows(path, verb, text)
 
 
 @router.post("/datasets/{name}/run")
@@ -135,52 +188,6 @@ async def run(
     return {"id": desk.submit(verb, person, dataset, body.seconds, options_of(work))}
 
 
-@router.get("/datasets/{name}/live")
-async def all_live(request: Request, name: DatasetName, person: Asker, last: Last = 100) -> Facts:
-    """List live mechanisms, such as streams: all to the steward, to an analyst their own."""
-    return await desk_of(request).look("all_live", person, granted(request, name, person), last=last)
-
-
-@router.get("/datasets/{name}/live/{number}")
-async def live(request: Request, name: DatasetName, number: Number, person: Asker) -> Facts:
-    """Return what a live mechanism has released so far; free."""
-    desk, dataset = desk_of(request), granted(request, name, person)
-    return await desk.look(
-        "live", person, dataset, number=number, horizon=desk.times.horizon(person, dataset)
-    )
-
-
-@router.get("/datasets/{name}/releases")
-async def releases(
-    request: Request, name: DatasetName, person: Asker, last: Last = 100, first: First = None
-) -> Facts:
-    """List stored releases: all to the steward; to an analyst their own and those served to them."""
-    return await stored_releases(request, name, person, last=last, first=first)
-
-
-@router.get("/datasets/{name}/releases/{number}")
-async def release(request: Request, name: DatasetName, number: Number, person: Asker) -> Facts:
-    """Return a stored release."""
-    return await stored_releases(request, name, person, last=1, number=number)
-
-
-async def stored_releases(request: Request, name: str, person: Person, **options: Any) -> Facts:
-    """Return stored releases; an analyst's own once their public time is over (`PublicTimes.horizon`)."""
-    desk, dataset = desk_of(request), granted(request, name, person)
-    return await desk.look(
-        "releases", person, dataset, horizon=desk.times.horizon(person, dataset), **options
-    )
-
-
-@router.get("/datasets/{name}/ledger")
-async def ledger(
-    request: Request, name: DatasetName, person: Anybody, last: Last = 100, first: First = None
-) -> Facts:
-    """Show the ledger: all of it to steward and auditor, an analyst's own charges to an analyst."""
-    dataset = granted(request, name, person)
-    return await desk_of(request).look("ledger", person, dataset, last=last, first=first)
-
-
 @router.get("/datasets/{name}/ledger/check")
 async def check(
     request: Request,
@@ -188,7 +195,7 @@ async def check(
     person: Annotated[Person, Depends(allow(Role.STEWARD, Role.AUDITOR))],
 ) -> Facts:
     """Verify every hash, signature and total of the ledger."""
-    return await desk_of(request).look("check", person, granted(request, name, person))
+    return await looked(request, name, person, "check")
 
 
 @router.get("/jobs")
@@ -239,41 +246,7 @@ Form = Annotated[str, Path(pattern="^(parquet|csv)$")]
 MEDIA_TYPES = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv; charset=utf-8"}
 
 
-@router.post("/datasets/{name}/explain")
-async def explain(request: Request, name: DatasetName, body: bodies.ExplainBody, person: Asker) -> Facts:
-    """Explain what a price, a planned question, a stored release or the ledger means for one person; free."""
-    return await explained(request, name, person, **options_of(body))
-
-
-async def explained(request: Request, name: str, person: Person, **options: Any) -> Facts:
-    """Return an explanation; a stored release is explained once its public time is over
-    (`PublicTimes.horizon`)."""
-    desk, dataset = desk_of(request), granted(request, name, person)
-    return await desk.look("explain", person, dataset, horizon=desk.times.horizon(person, dataset), **options)
-
-
 # synthetic copies; a job makes them (`run`)
-
-
-@router.get("/datasets/{name}/copies")
-async def copies(
-    request: Request, name: DatasetName, person: Asker, last: Last = 100, first: First = None
-) -> Facts:
-    """List synthetic copies: all to the steward; to an analyst their own and those served to them."""
-    return await of_copies(request, name, person, "copies", last=last, first=first)
-
-
-async def of_copies(request: Request, name: str, person: Person, verb: str, **options: Any) -> Facts:
-    """Run a free verb on synthetic copies whose public time is over (`PublicTimes.horizon`), in a worker that
-    has no table open."""
-    desk, dataset = desk_of(request), granted(request, name, person)
-    return await desk.draw(verb, person, dataset, horizon=desk.times.horizon(person, dataset), **options)
-
-
-@router.get("/datasets/{name}/copies/{number}")
-async def copy(request: Request, name: DatasetName, number: Number, person: Asker) -> Facts:
-    """Return the released model of a copy, from which any number of rows can be drawn, and its card."""
-    return await of_copies(request, name, person, "copy", number=number)
 
 
 @router.get(
@@ -282,30 +255,12 @@ async def copy(request: Request, name: DatasetName, number: Number, person: Aske
     responses={200: {"content": {kind: {} for kind in MEDIA_TYPES.values()}}},
 )
 async def copy_rows(
-    request: Request,
-    name: DatasetName,
-    number: Number,
-    form: Form,
-    person: Asker,
-    rows: Rows = None,
+    request: Request, name: DatasetName, number: Number, form: Form, person: Asker, rows: Rows = None,
     seed: Seed = None,
-) -> Response:
+) -> Response:  # fmt: skip
     """Download rows of a copy: Parquet with its card inside, or CSV; the same rows for the same seed."""
-    return await rows_file(request, name, number, form, person, rows, seed)
-
-
-async def rows_file(
-    request: Request,
-    name: str,
-    number: int,
-    form: str,
-    person: Person,
-    rows: int | None = None,
-    seed: int | None = None,
-) -> Response:
-    """Return the rows of a copy as a file."""
     options = {"number": number, "form": form, "rows": rows, "seed": seed}
-    facts = await of_copies(request, name, person, "copy_rows", **options)
+    facts = await looked(request, name, person, "copy_rows", **options)
     headers = {"Content-Disposition": f'attachment; filename="copy-{number}.{form}"'}
     return Response(base64.b64decode(facts["file"]), media_type=MEDIA_TYPES[form], headers=headers)
 
@@ -316,7 +271,7 @@ async def ask_copy(
 ) -> Facts:
     """Answer SQL from the rows of a copy; free. The answer has no error bound: how far it is from the true
     one is not said."""
-    return await of_copies(request, name, person, "ask_copy", number=number, **options_of(body))
+    return await looked(request, name, person, "ask_copy", number=number, **options_of(body))
 
 
 Steward = Annotated[Person, Depends(allow(Role.STEWARD))]
@@ -452,7 +407,7 @@ def _write_schema(schema: File, ledger: File, text: str) -> None:
 @router.get("/datasets/{name}/policy")
 async def policy(request: Request, name: DatasetName, person: Steward) -> Facts:
     """Show the budgets in force."""
-    return await desk_of(request).look("policy", person, granted(request, name, person))
+    return await looked(request, name, person, "policy")
 
 
 @router.put("/datasets/{name}/policy")

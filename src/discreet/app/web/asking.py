@@ -21,7 +21,6 @@ from ...session.base import refusing
 from ...session.terms import Terms, WorkloadTerms
 from .. import requests
 from ..estimator_json import estimator_of, model_json
-from .odds import odds
 from .sessions import Desk, Request, Result, numbers, session_of
 
 
@@ -97,6 +96,8 @@ def preview(desk: Desk, request: Request) -> Result:
     if in_odds:
         # Only for the console (the pages in the browser): where noise is Gaussian, an accountant computes the
         # odds, which takes seconds.
+        from ...explaining.odds import odds
+
         facts["odds"] = odds(query_preview.query.event, float(facts.get("delta") or 0.0))
     return facts
 

@@ -5,8 +5,6 @@ A piece of work in a plan is a question, several questions that are answered tog
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from typing import Any
 
 from ... import _registry
@@ -16,11 +14,11 @@ from ...accounting.caps import requested_price_of
 from ...explaining import Explanation, Risk
 from ...explaining import explain as explain_price
 from ...explaining.explanation import fragment
+from ...explaining.odds import odds
 from ...explaining.subjects import USUAL_DELTA, explain_event
 from ...planning import Item, Model, Question, Together
 from ..estimator_json import describe_estimator, estimator_of
 from .bookkeeping import visible_releases
-from .odds import odds
 from .sessions import Desk, Request, Result, exact, numbers, session_of
 
 
@@ -123,29 +121,13 @@ def _delta_of(charge: Any, event: Any) -> float:
 
 
 def explanation_json(explanation: Explanation) -> Result:
-    """Return an explanation as JSON: its words, the numbers of its pictures, its text, and its HTML."""
-    sections = _to_json([dataclasses.asdict(section) for section in explanation.sections])
+    """Return an explanation as JSON: its event, its text, and its HTML, which has the pictures."""
     return {
         "title": explanation.title,
         "audience": explanation.audience,
         "event": explanation.risk.event.to_json(),
         "delta": explanation.risk.delta,
         "facts": [list(fact) for fact in explanation.facts],
-        "sections": sections,
         "text": str(explanation),
         "html": fragment(explanation),
     }
-
-
-def _to_json(value: Any) -> Any:
-    """Return plain lists and maps without the numbers that JSON cannot represent.
-
-    Infinity becomes None, minus infinity and NaN become their names.
-    """
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        return None if value == math.inf else str(value)
-    if isinstance(value, dict):
-        return {name: _to_json(item) for name, item in value.items()}
-    return [_to_json(item) for item in value] if isinstance(value, list | tuple) else value
