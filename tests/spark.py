@@ -17,6 +17,8 @@ CONFIG = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.warehouse.dir": "/nonexistent",
     "spark.log.level": "OFF",
+    # A worker of Python starts in 15 seconds on a quiet machine only.
+    "spark.python.authenticate.socketTimeout": "600s",
     # A few hundred small queries: what the second compiler and the threads of a parallel collector do for them
     # costs more than it saves.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

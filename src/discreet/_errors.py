@@ -42,6 +42,8 @@ class DiscreetError(Exception):
     """
 
     charged: bool | None = None
+    # Whether a server has said it: what this process has charged does not tell.
+    settled = False
 
     def __init__(self, what: str = "", *, remedy: str = "", option: str | None = None) -> None:
         super().__init__(what)

@@ -109,6 +109,28 @@ def enter_other(cls: type, tag: str, package: str) -> None:
     _CLASSES[tag], _TAGS[cls], _OTHERS[tag] = cls, tag, package
 
 
+def is_other(tag: str) -> bool:
+    """Return whether a tag is that of a third party's class, which the steward has allowed."""
+    return tag in _OTHERS
+
+
+def tags_in(data: Any) -> list[str]:
+    """Return the tags of all descriptions inside one, without looking up any class; deep nesting and a tag
+    that is no text are refused."""
+    if _depth(data) > DEEPEST:
+        raise DescriptionError(f"a description is nested at most {DEEPEST} deep.")
+    found, pending = [], [data]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            if "type" in item:
+                found.append(str(item["type"]))
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+    return found
+
+
 def others_in(data: Any) -> str | None:
     """Return the packages of third parties whose classes a description names; None if it names none."""
     if not _OTHERS:

@@ -620,7 +620,8 @@ def door() -> Iterator[None]:
     except DiscreetError as error:
         if not isinstance(error, _TOLD):
             own = charges.get() > before
-            error.charged = None if charges_of_all() > of_all and not own else own
+            if own or not error.settled:
+                error.charged = None if charges_of_all() > of_all and not own else own
         raise
 
 

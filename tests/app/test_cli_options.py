@@ -14,7 +14,6 @@ import pytest
 from discreet.app.cli import COMMANDS, load
 from discreet.app.cli.options import Opening
 from discreet.app.cli.parser import flag, list_of, shell_type
-from discreet.app.remote import RemoteSession
 from discreet.curator import STEWARD
 from discreet.session import Session
 from discreet.session import terms as options
@@ -73,9 +72,6 @@ def test_a_verb_shows_each_option_with_its_type_its_default_and_its_help(verb: s
         assert seen[name].default == (inspect.Parameter.empty if missing else option.default)
         assert seen[name].annotation == options.plain(option.kind)
         assert f"{name}: {option.help}" in (getattr(Session, verb).__doc__ or "")
-    if hasattr(RemoteSession, verb) and verb not in ("teach", "online"):
-        remote = inspect.signature(getattr(RemoteSession, verb)).parameters
-        assert {name: remote[name] for name in seen} == dict(seen)
 
 
 def test_the_signature_of_sql_is_as_it_was() -> None:

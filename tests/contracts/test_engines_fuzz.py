@@ -181,7 +181,7 @@ ONE = [
         cls
         for cls in (d.SquareRoot, d.Ln, d.Log2, d.Log10, d.Exponential, d.Floor, d.Ceil, d.Sign, d.Absolute)
     ),
-    *(d.SafeNearestWhole, d.AsFloat, d.IsFinite, d.SignBit, d.RoundHalfAway, d.TruncateNumber),
+    *(d.SafeNearestWhole, d.AsFloat, d.IsFinite, d.RoundHalfAway, d.TruncateNumber),
 ]
 
 

@@ -208,7 +208,7 @@ def on_spark():
     from discreet.tables.engines.spark import connect as connect_spark
 
     made = spark.session().createDataFrame
-    return connect_spark(made(rows()), PUBLIC, related={"towns": made(TOWNS)}, key="rid")
+    return connect_spark(made(rows()), PUBLIC, related={"towns": made(TOWNS)})
 
 
 def exactly(query, engine):

@@ -34,7 +34,6 @@ MUTANTS = {
     d.Power: template("power({this}, {expression})"),
     d.Clip: template("GREATEST({low}, LEAST({this}, {high}))"),
     d.IsFinite: template("({this} <> 'Infinity' AND {this} <> '-Infinity')"),
-    d.SignBit: template("({this} < 0)"),
     d.Matches: template("({this} LIKE {pattern})"),
     d.Same: template("({this} = {expression})"),
     d.Concat: template("concat({this}, {expression})"),
@@ -68,10 +67,10 @@ def test_wrong_sums_hashes_and_choices_are_noticed():
     case = ENGINES[1]
     with pytest.raises((AssertionError, EngineError)):
         check_sums(case.open, mutated(d.WideSum, template("SUM({this})::bigint")))
-    untagged = template("hashtextextended(concat({expressions}), 7)")
+    untagged = template("concat({expressions})")
     engine = tuples(case)
     with pytest.raises(AssertionError):
-        check_content(engine, mutated(d.ContentHash, untagged))
+        check_content(engine, mutated(d.Content, untagged))
     # the hash of a record adds up the hashes of its parts: two units choose alike
     added = template("hash_record_extended(ROW({expressions}), {key})")
     with pytest.raises(AssertionError):

@@ -278,7 +278,7 @@ def test_a_fork_while_another_thread_reads_leaves_a_ledger_that_can_be_read(ledg
     assert reading.wait(600)
     child = os.fork()
     if not child:
-        signal.alarm(5)
+        signal.alarm(600)  # a child that waits for ever fails the test
         os._exit(0 if reopened.anchor.seq == 8 and len(list(reopened.entries())) == 8 else 1)
     thread.join()
     assert os.waitpid(child, 0)[1] == 0

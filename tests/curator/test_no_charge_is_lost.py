@@ -177,7 +177,7 @@ def test_copies_in_the_process_and_readers_of_others_during_transactions_lose_no
     given, begun = 0, time.time()
     try:
         # a second, and longer where the machine is busy
-        while (passed := time.time() - begun) < 1 or (given <= 10 and passed < 20):
+        while (passed := time.time() - begun) < 1 or (given <= 10 and passed < 600):
             given += ask(curator)
     finally:
         stop.set()
@@ -314,7 +314,7 @@ def test_a_child_that_was_forked_while_another_thread_wrote_asks_like_any_other(
     threading.Timer(0.1, goes_on.set).start()
 
     def work() -> int:
-        signal.alarm(30)  # a child that waits for ever fails the test
+        signal.alarm(600)  # a child that waits for ever fails the test
         return ask(curator)
 
     given = in_child(work)

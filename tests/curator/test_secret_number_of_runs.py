@@ -188,6 +188,6 @@ def test_a_failure_after_the_public_time_enters_nothing_either(tmp_path):
 
 def test_a_mechanism_whose_time_may_be_seen_is_not_held_back(tmp_path):
     curator, begun = made(tmp_path), time.monotonic()
-    curator.sealed_for = 60.0
+    curator.sealed_for = 600.0
     assert curator.ask(search(tmp_path, 2, event=PureDP(epsilon=0.5))).value >= 0
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 300

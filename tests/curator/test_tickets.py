@@ -84,7 +84,7 @@ def seen(curator):
     return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def until(condition, seconds=20):
+def until(condition, seconds=600):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -62,7 +62,7 @@ def test_what_the_page_names_is_there(name: str) -> None:
 
 def test_the_test_of_names_has_teeth() -> None:
     assert len(NAMED) > 60
-    assert {"curator.curator.Curator.ask", "query.price.allocate", "app.web.asking.sql"} <= set(NAMED)
+    assert {"curator.curator.Curator.ask", "query.price.allocate", "app.web.wire.ask"} <= set(NAMED)
     with pytest.raises(ModuleNotFoundError, match="kurator"):
         resolve("kurator")
     with pytest.raises(AttributeError):

@@ -10,7 +10,7 @@ SRC = Path(__file__).parents[2] / "src" / "discreet"
 FILES = {path: path.relative_to(SRC).with_suffix("").parts for path in sorted(SRC.rglob("*.py"))}
 # The same thing in several packages: a command or a page beside what it runs, and the kinds of one concept.
 SAME = {
-    "audit", "estimators", "leaderboard", "ledger", "losses", "means", "model_files", "plan", "planning", "policy", "streams",
+    "audit", "estimators", "leaderboard", "ledger", "losses", "means", "model_files", "plan", "planning", "policy",
     "trials",
 }  # fmt: skip
 LEAST, MOST = 60, 700

@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -19,13 +20,14 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 68_254
+CODE_LINES = 68_710
 MODULES = 331
-PUBLIC_NAMES = 536
+PUBLIC_NAMES = 537
 
 SOURCE = Path(discreet.__file__).parent
 
 
+@cache
 def code_lines(text: str) -> int:
     """How many lines are neither empty, nor a comment, nor part of a docstring. All lines of other strings count."""
     lines = {n for n, line in enumerate(text.splitlines(), 1) if line.strip() and line.lstrip()[0] != "#"}

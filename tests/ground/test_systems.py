@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import ast
 import os
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import discreet as dp
 from discreet import _system
 from discreet.curator import store, tickets
+from discreet.mechanisms.matrix import strategies
 from discreet.tables import files, rand_hie
 
 fcntl = pytest.importorskip("fcntl")
@@ -190,3 +196,50 @@ def test_a_mode_that_says_nothing_is_not_read(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(_system.os, "name", "nt")
     # what Windows reports for every file that may be written
     assert not _system.is_open_to_others(0o100666)
+
+
+def blas_threads() -> set[int]:
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_small_matrices_are_factored_on_one_thread_and_the_number_is_put_back() -> None:
+    seen = _system.on_one_thread(lambda matrix: blas_threads())
+    # the test itself is the outer of two limits, as a program's own would be
+    with threadpool_limits(3, "blas"):
+        assert seen(np.eye(3)) == {1}
+        assert blas_threads() == {3}
+        assert seen(np.empty((1025, 1024))) == {3}
+
+
+def test_threads_that_factor_at_the_same_time_put_the_number_back() -> None:
+    seen: list[set[int]] = []
+    meet = threading.Barrier(2)
+
+    def wait_and_look(matrix: Any) -> None:
+        time.sleep(0.05)
+        seen.append(blas_threads())
+
+    def work() -> None:
+        meet.wait(30)
+        _system.on_one_thread(wait_and_look)(np.eye(3))
+
+    before = blas_threads()
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(30)
+    assert seen == [{1}, {1}]
+    assert blas_threads() == before
+
+
+def test_the_optimizer_of_strategies_stays_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    eigh = strategies.linalg.eigh
+    monkeypatch.setattr(
+        strategies.linalg, "eigh", lambda *a, **k: (seen.append(blas_threads()), eigh(*a, **k))[1]
+    )
+    with threadpool_limits(3, "blas"):
+        strategies.gaussian(np.tril(np.ones((60, 60))))
+    assert seen
+    assert set.union(*seen) == {1}

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from discreet import NotPrivate, Public, Unsupported
-from discreet.learning import Automatic, Examples, Flat, PerLayer, Trainer
+from discreet import InvalidInput, NotPrivate, Public, Unsupported
+from discreet.learning import Automatic, Examples, Flat, Performance, PerLayer, Trainer
 from discreet.learning.clipping import isolation, layers
 from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.probe.safety import probe
@@ -152,6 +152,70 @@ def test_a_model_with_half_precision_inside_passes_the_probe_and_is_trained(kind
     made_ = Trainer(model, nn.CrossEntropyLoss(), public=public, noise_multiplier=1.0, batch=20, steps=3)
     found = made_(Examples(x, (x.sum(1) > 0).long(), public), entropy=Entropy()).value
     assert all(p.dtype == torch.float32 and p.isfinite().all() for p in found.parameters())
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_with_bfloat16_a_summand_is_no_longer_than_the_clip_and_summed_in_float32(name: str) -> None:
+    """The option is autocast in the model, and nowhere else."""
+    model, x, y = made(name)
+    y = y / y.abs().max()
+    seen: set[torch.dtype] = set()
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            module.register_forward_hook(lambda module, inputs, outputs: seen.add(outputs.dtype))
+    engine, by_hand = (
+        ClippingEngine(model, loss, half=True),
+        ClippingEngine(Half(model, torch.bfloat16), loss),
+    )
+    for rule in (Flat(clip=1e-6), PerLayer(clip=1e-6), Automatic(clip=1e-6)):
+        sums = []
+        for one in (engine, by_hand):
+            with one.attached():
+                sums.append(one.clipped_sum(x[:1], y[:1], clip=rule))
+        assert sums[0].dtype is torch.float32
+        assert sums[0].double().norm() <= 1e-6 * (1 + 1e-6)
+        assert (sums[0] - sums[1]).norm() <= 1e-2 * sums[1].norm()
+    assert not seen or torch.bfloat16 in seen
+
+
+@pytest.mark.parametrize("name", ["linear", "conv2d", "transformer"])
+def test_with_bfloat16_one_example_more_moves_the_sum_by_no_more_than_the_clip(name: str) -> None:
+    """Kernels are chosen by the size of the batch: what they do to the other examples is in this, too."""
+    model, x, y = made(name)
+    x, y = (torch.cat([t + 0.1 * torch.randn_like(t) for _ in range(5)]) for t in (x, y))
+    engine = ClippingEngine(model, loss, half=True)
+    with engine.attached():
+        for size in (2, 3, 7, 8, 15, 16, 17):
+            more = engine.clipped_sum(x[: size + 1], y[: size + 1], clip=1e-3).double()
+            for fewer in (slice(0, size), slice(1, size + 1)):
+                moved = (more - engine.clipped_sum(x[fewer], y[fewer], clip=1e-3).double()).norm()
+                assert moved <= 1e-3 * (1 + 1e-5)
+
+
+def test_training_in_bfloat16_keeps_weights_sums_and_noise_in_float32() -> None:
+    public, x = Public(size=40), torch.randn(40, 5)
+    seen: set[torch.dtype] = set()
+
+    class Noting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.add(x.dtype)
+            return x
+
+    made_ = Trainer(
+        nn.Sequential(nn.Linear(5, 8), Noting(), nn.ReLU(), nn.Linear(8, 2)), nn.CrossEntropyLoss(), public=public,
+        noise_multiplier=1.0, batch=20, steps=3, performance=Performance(precision="bfloat16"),
+    )  # fmt: skip
+    assert made_.event == Trainer(
+        nn.Linear(5, 2), nn.CrossEntropyLoss(), public=public, noise_multiplier=1.0, batch=20, steps=3
+    ).event  # fmt: skip
+    run = made_.start(Examples(x, (x.sum(1) > 0).long(), public), entropy=Entropy())
+    while not run.done:
+        run.step()
+    assert torch.bfloat16 in seen
+    assert {run.values.dtype, run._gradient.dtype} == {torch.float32}
+    assert all(p.dtype == torch.float32 and p.isfinite().all() for p in run.model.parameters())
+    with pytest.raises(InvalidInput, match="precision must be"):
+        Performance(precision="float16")
 
 
 def test_half_precision_does_not_blind_the_probe() -> None:

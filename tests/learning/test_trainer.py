@@ -315,7 +315,8 @@ def test_progress_shows_public_facts_only() -> None:
     seen: list[Progress] = []
     trainer()(examples(), entropy=Entropy(), progress=seen.append)
     assert [(p.step, p.steps) for p in seen] == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    assert Progress.__slots__ == ("step", "steps")
+    settings = ("learning_rate", "noise_multiplier", "clip", "expected_batch", "delta")
+    assert Progress.__slots__ == ("step", "steps", *settings, "_released", "metrics")
     assert repr(examples()) == "Examples(table='data')"
 
 

@@ -16,7 +16,6 @@ from discreet.query import Query
 from discreet.query.exact import Exact, measure
 from discreet.query.measures import Bounding
 from discreet.tables.engines.duckdb_dialect import DUCKDB
-from discreet.tables.source import ROW
 
 KEY = 987654321
 TOWNS = pa.table({"town": ["a", "a", "b", "c"], "size": [1.0, 4.0, 2.0, 30.0]})
@@ -55,12 +54,12 @@ class Swapped:
             "towns": {"town": text, "size": number},
             "visits": {"who": "integer", "cost": number},
         }
-        self.con.register("towns", TOWNS.append_column(ROW, pa.array(range(4))))
+        self.con.register("towns", TOWNS)
 
     def load(self, rows: list[tuple[Any, ...]], visits: list[tuple[int, float]]) -> Swapped:
         columns = [list(c) for c in zip(*rows, strict=True)] if rows else [[], [], [], [], [], []]
         types = [pa.int64(), pa.int64(), pa.string(), pa.float64(), pa.float64(), pa.string()]
-        names = [ROW, "id", "region", "age", "spend", "town"]
+        names = ["row", "id", "region", "age", "spend", "town"]
         made = {n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)}
         self.con.register("people", pa.table({**made, "level": made["age"]}))
         who, cost = [v[0] for v in visits], [v[1] for v in visits]
@@ -70,7 +69,6 @@ class Swapped:
                 {
                     "who": pa.array(who, pa.int64()),
                     "cost": pa.array(cost, pa.float64()),
-                    ROW: pa.array(range(len(who)), pa.int64()),
                 }
             ),
         )

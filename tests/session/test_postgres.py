@@ -16,7 +16,7 @@ import pytest
 
 import discreet as dp
 from discreet import tables
-from discreet._errors import InvalidInput, Unsupported
+from discreet._errors import InvalidInput
 from discreet.query import Query, QueryError
 from discreet.tables import EngineError, TimeLimit
 
@@ -256,7 +256,7 @@ def test_it_reads_and_cannot_write(server, relation):
     assert engine.answer('SELECT COUNT(*) AS n FROM "visits"').to_pylist() == [{"n": 300}]
 
 
-def test_rows_as_units_with_a_join_that_repeats_them_are_refused_before_a_charge(server):
+def test_rows_and_people_as_units_with_a_join_that_repeats_rows(server):
     relation = server.load(visits(20), "visits")
     schema = relation.split(".")[0]
     server.run(
@@ -266,10 +266,7 @@ def test_rows_as_units_with_a_join_that_repeats_them_are_refused_before_a_charge
     )
     tags = dp.Related(name="tags", schema=(("ward", dp.Text()), ("tag", dp.Categories(["x", "y"]))))
     sql = "SELECT tag, COUNT(*) AS n FROM visits JOIN tags ON visits.ward = tags.ward GROUP BY tag"
-    for unit, works in (
-        (dp.Unit(None, rows=2, groups=1), False),
-        (dp.Unit("person", rows=2, groups=1), True),
-    ):
+    for unit in (dp.Unit(None, rows=2, groups=2), dp.Unit("person", rows=2, groups=2)):
         facts = public(unit, tables=(tags,))
         people = dp.open(
             server.address("reader"),
@@ -278,12 +275,13 @@ def test_rows_as_units_with_a_join_that_repeats_them_are_refused_before_a_charge
             budget=dp.Budget(epsilon=5),
             ledger=":memory:",
         )
-        if works:
-            assert len(people.sql(sql, epsilon=1).rows) == 2
-        else:
-            with pytest.raises(Unsupported, match="unit='visit_id'"):
-                people.sql(sql, epsilon=1)
-            assert not [e for e in people.ledger.entries() if e.kind == "charge"]
+        query = Query(sql=sql, public=facts, epsilon=1, rows=2, groups=2)
+        exact = query._without_noise(people.curator.source, 5)
+        assert exact == query._without_noise(
+            tables.connect(visits(20), facts, related={"tags": {"ward": ["A", "A"], "tag": ["x", "y"]}}), 5
+        )
+        assert exact[0][1] > 0
+        assert len(people.sql(sql, epsilon=1).rows) == 2
 
 
 def test_what_could_fail_on_a_row_or_hide_some_is_not_opened(server):

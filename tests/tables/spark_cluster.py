@@ -36,7 +36,7 @@ def start(home: Path, folder: Path, name: str, *arguments: str) -> tuple[subproc
     return process, log
 
 
-def said(log: Path, pattern: str, seconds: float = 60) -> str:
+def said(log: Path, pattern: str, seconds: float = 600) -> str:
     """Wait until a log has something, and return it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -137,7 +137,7 @@ def main(folder: Path) -> dict[str, Any]:
 
         def kill() -> None:
             """As soon as the second stage of a job has finished a task: its first stage's output is lost."""
-            end = time.monotonic() + 60
+            end = time.monotonic() + 600
             while time.monotonic() < end:
                 infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
                 if any(info is not None and info.numCompletedTasks >= 1 for info in infos):

@@ -38,7 +38,7 @@ from discreet.tables.engines.duckdb import ask_open_rows, engine_of
 from discreet.tables.engines.postgres import csv_batches
 from discreet.tables.engines.postgres_tables import Pool
 from discreet.tables.fit import within
-from discreet.tables.source import ROW, Engine
+from discreet.tables.source import Engine
 
 from ..loops import for_each
 
@@ -65,7 +65,6 @@ PUBLIC = Public(schema=SCHEMA, unit=Unit("id", rows=2), table="people")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    import duckdb
 
     path = tmp_path_factory.mktemp("tables")
     pq.write_table(TABLE, path / "people.parquet")
@@ -134,24 +133,6 @@ def test_what_is_not_finite_is_missing_also_where_statistics_hide_it(tmp_path, n
         sql="SELECT k, COUNT(*) FROM t WHERE x > 0 OR x IS NULL GROUP BY k", public=engine.public, epsilon=1
     )
     assert grouped._without_noise(engine, 1) == [[1, 1], [2, 2]]
-
-
-def test_rows_are_numbered_for_good(folder):
-    for data in kinds_of_data(folder).values():
-        numbers = connect(data, PUBLIC).answer(f"SELECT {ROW} FROM people").column(0).to_pylist()
-        assert len(set(numbers)) == 4
-
-
-@pytest.mark.parametrize("name", [ROW, ROW.upper()])
-def test_no_column_of_a_table_stands_in_for_the_number_of_a_row(tmp_path, name):
-    """A column that repeats would make several rows one unit, and one more row would displace another's."""
-    repeated = TABLE.append_column(name, pa.array([7, 7, 7, 7]))
-    with duckdb.connect(str(tmp_path / "p.duckdb")) as con:
-        con.register("repeated", repeated)
-        con.execute("CREATE TABLE people AS SELECT * FROM repeated")
-    for data in (repeated, repeated.to_pydict(), Database(tmp_path / "p.duckdb", "people")):
-        with pytest.raises(InvalidInput, match=f"are called '{name}' and '{ROW}'"):
-            connect(data, PUBLIC)
 
 
 def test_a_name_that_sql_cannot_hold_is_refused():

@@ -16,7 +16,7 @@ import pytest
 
 import discreet as dp
 from discreet import Bounds, Categories, Dates, Public, Related, Text, Unit
-from discreet._errors import InvalidInput, PublicMismatch, Unsupported
+from discreet._errors import InvalidInput, PublicMismatch
 from discreet.query import Query
 from discreet.query.exact import PLACEHOLDER, measure, statements
 from discreet.tables import EngineError, TimeLimit, connect
@@ -101,10 +101,9 @@ def engines(spark):
     for of, public in (("rows", ROWS), ("ids", IDS)):
         wanted = {name: DATA[name] for name in ("people", *(t.name for t in public.tables))}
         rest = {name: table for name, table in wanted.items() if name != "people"}
-        key = {"key": "rid"} if of == "rows" else {}
         made[of] = (
             connect(wanted["people"], public, related=rest, threads=1),
-            on_spark(spark, wanted, public, **key),
+            on_spark(spark, wanted, public),
         )
     return made
 
@@ -363,7 +362,7 @@ def test_an_answer_is_served_within_an_opening_and_later_if_a_version_is_declare
         assert first.rows == again.rows
 
 
-def test_a_join_that_fans_out_needs_a_declared_key(visits, spark):
+def test_a_join_that_fans_out_reads_rows_by_their_content(visits, spark):
     related = {"towns": spark.createDataFrame(DATA["towns"])}
     public = Public(
         schema={**VISITS, "town": Text()}, table="visits",
@@ -372,23 +371,33 @@ def test_a_join_that_fans_out_needs_a_declared_key(visits, spark):
     ask = "SELECT COUNT(*) FROM visits JOIN towns ON town = name"
     options = {"schema": public, "related": related, "budget": dp.Budget(epsilon=10), "ledger": ":memory:"}
     session = dp.open(visits, **options)
-    with pytest.raises(Unsupported, match="key="):
-        session.sql(ask, epsilon=1, rows=1)
-    assert session.spent == 0
-    assert session.sql("SELECT COUNT(*) FROM visits", epsilon=1).rows
-    keyed = dp.open(visits, key="rid", **options)
-    assert keyed.sql(ask, epsilon=1, rows=1).rows
-    with pytest.raises(InvalidInput, match="not unique"):
-        dp.open(visits, key="g", **options)
-    with pytest.raises(InvalidInput, match=r"'ridd' is not in table.*Did you mean"):
-        dp.open(visits, key="ridd", **options)
+    towns = dict(zip(*(DATA["towns"].column(c).to_pylist() for c in ("name", "size")), strict=True))
+    matched = sum(town in towns for town in DATA["people"].column("town").to_pylist())
+    query = Query(sql=ask, public=public, epsilon=1, rows=1)
+    (counted,) = query._measure(session.curator.source, 5).measures
+    assert counted.tolist() == [matched]
+    assert session.sql(ask, epsilon=1, rows=1).rows
+
+
+KEY_FACTS = {
+    "bigint": Bounds(-10, 10),
+    "double": Bounds(-10, 10),
+    "string": Text(),
+    "date": Dates("0001-01-01", "2020-01-01"),
+}
+
+
+def of_key(fact):
+    """A table of rows and a public one, of which a key is declared."""
+    other = Related(name="k", schema=(("k", fact),), key=("k",))
+    return Public(schema={"v": Bounds(0, 9)}, table="t", tables=(other,))
 
 
 def test_a_key_that_does_not_tell_rows_apart_is_refused(spark):
-    """Two rows of one key would be taken for one: the promise for rows depends on it."""
+    """A join on it would make two rows of one: the promise for rows depends on it."""
     from discreet.tables.engines.spark import connect as connect_spark
 
-    public = Public(schema={"v": Bounds(0, 9)}, table="t")
+    main = spark.createDataFrame([(1,)], "v int")
     bad = [
         ([1, 1], "bigint"),
         ([1, None], "bigint"),
@@ -401,23 +410,22 @@ def test_a_key_that_does_not_tell_rows_apart_is_refused(spark):
     ]
     for values, type_ in bad:
         frame = spark.createDataFrame([(k, 1) for k in values], f"k {type_}, v int")
-        with pytest.raises(InvalidInput, match="is not unique"):
-            connect_spark(frame, public, key="k")
+        with pytest.raises(InvalidInput, match="not unique"):
+            connect_spark(main, of_key(KEY_FACTS[type_]), related={"k": frame})
     good = spark.createDataFrame([(i, 1) for i in range(3)], "k bigint, v int")
-    assert connect_spark(good, public, key="k").dialect.numbers_rows
+    connect_spark(main, of_key(KEY_FACTS["bigint"]), related={"k": good}).ready()
 
 
 def test_texts_that_are_not_utf_8_are_no_key(spark, tmp_path):
-    """They are missing to queries, and two of them would be one row."""
+    """They are missing to queries, and two of them would be one key."""
     from discreet.tables.engines.spark import connect as connect_spark
 
     raw = pa.array([b"\xff", b"\xfe", b"a"])
     text = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
     pq.write_table(pa.table({"k": text, "v": [1, 2, 3]}), tmp_path / "t.parquet")
-    with pytest.raises(InvalidInput, match="is not unique"):
-        connect_spark(
-            tmp_path / "t.parquet", Public(schema={"v": Bounds(0, 9)}, table="t"), spark=spark, key="k"
-        )
+    main = spark.createDataFrame([(1,)], "v int")
+    with pytest.raises(InvalidInput, match="not unique"):
+        connect_spark(main, of_key(Text()), related={"k": tmp_path / "t.parquet"}, spark=spark)
 
 
 def test_what_computes_is_refused(spark, visits):
@@ -491,7 +499,6 @@ def test_bad_options_are_refused_with_a_way_out(visits, folder):
         (visits, {"engine": "duckdb"}, "answered by Spark"),
         (visits, {"memory": "1GB"}, "its own settings"),
         (visits, {"engine": "flink"}, "'spark' or 'duckdb'"),
-        ({"age": [1], "g": ["a"], "id": [1]}, {"key": "id"}, "key= is for Spark"),
         ({"age": [1], "g": ["a"], "id": [1]}, {"engine": "spark"}, "Parquet files"),
         (str(folder / "none-*.parquet"), {"engine": "spark"}, "there is no"),
         (visits, {"schema": {"agee": Bounds(0, 1)}}, "Did you mean"),

@@ -66,3 +66,13 @@ class Server:
     def client(self, who: str | None) -> httpx.Client:
         headers = {} if who is None else {"Authorization": f"Bearer {self.tokens[who]}"}
         return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=600)
+
+
+def watch_body(client: httpx.Client, dataset: str, **options: Any) -> dict[str, Any]:
+    """The body of a request that starts a sparse vector, and claims its price."""
+    from discreet import _registry
+    from discreet.mechanisms import SparseVector
+
+    public = _registry.from_json(client.get(f"/datasets/{dataset}").json()["public"])
+    vector = SparseVector(public=public, **{"threshold": 10, "positives": 1, **options})
+    return {"mechanism": _registry.to_json(vector), "claim": vector.event.to_json()}

@@ -11,7 +11,7 @@ import pytest
 from discreet.app.web import Settings, build
 from discreet.app.web.server_store import Role
 
-from .running import COUNT, Server
+from .running import COUNT, Server, watch_body
 
 OPEN = {
     ("GET", "/login"),
@@ -28,15 +28,16 @@ MATRIX = {
     "GET /api/v1/datasets/{name}/budget": ALL,
     "POST /api/v1/datasets/{name}/preview": ASK,
     "POST /api/v1/datasets/{name}/workload/preview": ASK,
-    "POST /api/v1/datasets/{name}/ask/preview": ASK,
+    "POST /api/v1/datasets/{name}/price": ASK,
     "POST /api/v1/datasets/{name}/query": ASK,
     "POST /api/v1/datasets/{name}/workload": ASK,
     "POST /api/v1/datasets/{name}/ask": ASK,
-    "POST /api/v1/datasets/{name}/watches": ASK,
-    "POST /api/v1/datasets/{name}/live": ASK,
-    "POST /api/v1/datasets/{name}/live/{number}/answers": ASK,
-    "POST /api/v1/datasets/{name}/models": ASK,
-    "POST /api/v1/datasets/{name}/live/{number}/feed": ASK,
+    "POST /api/v1/datasets/{name}/start": ASK,
+    "POST /api/v1/datasets/{name}/answer": ASK,
+    "POST /api/v1/datasets/{name}/feed": ASK,
+    "POST /api/v1/datasets/{name}/run": ASK,
+    "GET /api/v1/datasets/{name}/live": ASK,
+    "GET /api/v1/datasets/{name}/live/{number}": ASK,
     "POST /api/v1/datasets/{name}/plan": ASK,
     "POST /api/v1/datasets/{name}/explain": ASK,
     "POST /api/v1/datasets/{name}/copies/preview": ASK,
@@ -44,15 +45,10 @@ MATRIX = {
     "GET /api/v1/datasets/{name}/copies/{number}": ASK,
     "GET /api/v1/datasets/{name}/copies/{number}/rows.{form}": ASK,
     "POST /api/v1/datasets/{name}/copies/{number}/query": ASK,
-    "POST /api/v1/datasets/{name}/streams": ASK,
-    "GET /api/v1/datasets/{name}/streams": ASK,
-    "GET /api/v1/datasets/{name}/streams/{number}": ASK,
-    "POST /api/v1/datasets/{name}/streams/{number}/ticks": ASK,
     "GET /api/v1/datasets/{name}/releases": ASK,
     "GET /api/v1/datasets/{name}/releases/{number}": ASK,
     "GET /api/v1/datasets/{name}/ledger": ALL,
     "GET /api/v1/datasets/{name}/ledger/check": READ,
-    "POST /api/v1/datasets/{name}/jobs": ASK,
     "GET /api/v1/jobs": ASK,
     "GET /api/v1/jobs/{job}": ASK,
     "DELETE /api/v1/jobs/{job}": ASK,
@@ -273,10 +269,10 @@ def test_bodies_that_are_too_long_are_refused_before_they_are_read(server: Serve
 
 def test_a_live_mechanism_is_asked_by_who_started_it_only(server: Server):
     with server.client("ann") as ann, server.client("bob") as bob:
-        number = ann.post("/datasets/health/watches", json={"threshold": 10, "epsilon": 0.25}).json()[
+        number = ann.post("/datasets/health/start", json=watch_body(ann, "health", epsilon=0.25)).json()[
             "number"
         ]
-        stolen = bob.post(f"/datasets/health/live/{number}/answers", json={"question": "age > 3"})
+        stolen = bob.post("/datasets/health/answer", json={"number": number, "question": "age > 3"})
         assert stolen.status_code == 400
         assert "of yours" in stolen.json()["error"]["message"]
 

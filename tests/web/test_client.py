@@ -6,6 +6,8 @@ import os
 import socket
 import subprocess
 import sys
+from copy import copy
+from dataclasses import replace
 from fractions import Fraction
 
 import httpx
@@ -14,9 +16,9 @@ import pytest
 
 import discreet as dp
 from discreet import query
-from discreet._errors import InvalidInput
+from discreet._errors import InvalidInput, PublicMismatch
+from discreet.app.client import Server as Remote
 from discreet.app.client import ServerError
-from discreet.app.remote import RemoteStream
 from discreet.app.web.pages import _csv
 
 from .running import COUNT, Server, free_port
@@ -28,7 +30,7 @@ def people(server: Server):
 
 
 def test_one_granted_dataset_is_opened_at_once(people):
-    assert people.name == "health"
+    assert people.curator.name == "health"
     assert people.public.table == "health"
 
 
@@ -149,7 +151,7 @@ def test_an_error_has_the_fields_of_a_local_session_s(people, server):
     with server.client("ann") as ann:
         body = {"sql": COUNT, "epsilon": 1e5, "large_epsilon": True}
         too_much = [ann.post("/datasets/health/query", json=body).json()["error"]]
-        too_much.append(ann.post("/datasets/health/jobs", json={"seconds": 1}).json()["error"])
+        too_much.append(ann.post("/datasets/health/run", json={"seconds": 1}).json()["error"])
     for error in too_much:
         assert error["charged"] is False
         assert error["message"].startswith(error["what"])
@@ -171,7 +173,7 @@ def test_a_token_for_this_machine_goes_through_no_proxy(monkeypatch, host):
             monkeypatch.delenv(name, raising=False)
         for scheme in ("http", "https"):
             with pytest.raises(ServerError, match="no connection"):
-                dp.connect(f"{scheme}://{host}:{free_port()}", token="dsc_x", timeout=1.0)
+                dp.connect(f"{scheme}://{host}:{free_port()}", token="dsc_x", timeout=600.0)
         # Nobody has connected to the proxy.
         with pytest.raises(TimeoutError):
             proxy.accept()
@@ -179,7 +181,7 @@ def test_a_token_for_this_machine_goes_through_no_proxy(monkeypatch, host):
 
 def test_a_public_fact_that_differs_is_refused(people):
     other = dp.Public(schema={"age": dp.Bounds(0, 65)}, table="health")
-    with pytest.raises(dp.InvalidInput, match="other public facts"):
+    with pytest.raises(PublicMismatch, match="other public facts"):
         people.ask(query.ask("SELECT COUNT(*) AS n FROM health", other, epsilon=0.25, delta=0.0))
 
 
@@ -213,20 +215,11 @@ def test_the_shell_says_where_it_serves_once_it_listens(tmp_path):
     assert "'health'" in said
 
 
-def test_the_error_of_a_stream_takes_a_probability_of_any_float_type():
-    asked = []
-
-    class Session:
-        def call(self, method, path):
-            asked.append(path)
-            return {"error": 2.0}
-
-    stream = RemoteStream(Session(), 3)
-    assert stream.error(np.float64(0.9)) == stream.error(0.9) == 2.0
-    assert asked == ["/streams/3?confidence=0.9"] * 2
+def test_the_error_of_a_stream_takes_a_probability_of_any_float_type(people):
+    stream = people.stream("SELECT COUNT(*) AS n FROM health", epsilon=0.1, horizon=3, participations=1)
+    assert stream.error(np.float64(0.9)) == stream.error(0.9) > 0
     with pytest.raises(InvalidInput, match="confidence"):
         stream.error("0.9&x=1")
-    assert len(asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -251,31 +244,32 @@ def test_an_address_or_token_that_is_none_is_refused_before_anything_is_sent(url
     assert "é" not in str(refused.value)
 
 
-def test_a_dataset_is_one_segment_of_the_address_and_a_request_is_json():
+def test_a_dataset_is_one_segment_of_the_address_and_a_request_is_json(people):
     """ "health?x" asked the dataset "health", and NaN ended in a traceback."""
-    asked = []
+    asked, facts = [], people.curator.read("")
 
     def answer(request):
         asked.append(request.url.raw_path)
-        return httpx.Response(200, json={})
+        return httpx.Response(200, json=facts if asked[1:] else {})
 
-    people = dp.connect("http://127.0.0.1:9", "dsc_x", dataset="a/../b?x#y")
-    people.server._http = httpx.Client(
-        base_url="http://127.0.0.1:9/v1", transport=httpx.MockTransport(answer)
-    )
+    server = Remote("http://127.0.0.1:9", "dsc_x")
+    server._http = httpx.Client(base_url="http://127.0.0.1:9/v1", transport=httpx.MockTransport(answer))
     with pytest.raises(dp.DiscreetError):
-        _ = people.budget
-    assert asked == [b"/v1/datasets/a%2F..%2Fb%3Fx%23y/budget"]
+        _ = server["a/../b?x#y"]
+    assert asked == [b"/v1/datasets/a%2F..%2Fb%3Fx%23y"]
+    sent = replace(people, curator=copy(people.curator))
+    sent.curator.server = server
     for refuse in (
-        lambda: people.synthesize(epsilon=1, seconds=float("inf")),
-        lambda: people.workload("SELECT 1", epsilon=1),
-        lambda: people.release("1; x"),
-        lambda: people.synthesize(epsilon=1, bins={"age": 3.5}),
+        lambda: sent.synthesize(epsilon=1, columns=["sex"], seconds=float("inf")),
+        lambda: sent.workload("SELECT 1", epsilon=1),
+        lambda: sent.curator.release("1; x"),
+        lambda: sent.synthesize(epsilon=1, bins={"age": 3.5}),
         lambda: dp.connect("http://127.0.0.1:9", "dsc_x", timeout=float("nan")),
     ):
         with pytest.raises(dp.InvalidInput):
             refuse()
-    assert len(asked) == 1
+    # the budget, of which delta has a share by default
+    assert set(asked[1:]) <= {b"/v1/datasets/health"}
 
 
 def test_a_download_names_the_ends_of_intervals_lower_and_upper(people):

@@ -19,7 +19,7 @@ def test_a_job_shows_its_clock_only_and_its_result_at_its_time(server: Server):
     with server.client("ann") as ann, server.client("bob") as bob:
         begun = time.monotonic()
         made = ann.post(
-            "/datasets/health/jobs", json={"seconds": 20, "query": {"sql": COUNT, "epsilon": 0.02}}
+            "/datasets/health/run", json={"seconds": 20, "query": {"sql": COUNT, "epsilon": 0.02}}
         )
         assert made.status_code == 202
         path = f"/jobs/{made.json()['id']}"
@@ -39,9 +39,9 @@ def test_a_job_shows_its_clock_only_and_its_result_at_its_time(server: Server):
 
 def test_a_cancelled_job_stays_charged_if_it_was(server: Server):
     with server.client("bob") as bob:
-        job = bob.post("/datasets/health/jobs", json={"seconds": 60, "fit": FIT}).json()["id"]
+        job = bob.post("/datasets/health/run", json={"seconds": 60, "fit": FIT}).json()["id"]
         before = bob.get("/datasets/health/budget").json()["used"]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 600
         while bob.get("/datasets/health/budget").json()["used"] == before and time.monotonic() < deadline:
             time.sleep(0.1)
         charged = bob.get("/datasets/health/budget").json()["used"]
@@ -65,8 +65,8 @@ def test_results_of_jobs_end_with_the_grant(server: Server):
         }
         assert steward.post("/datasets", json=body).status_code == 201
         asked = {"sql": "SELECT ward, COUNT(*) AS n FROM ended GROUP BY ward", "epsilon": 0.5}
-        job = ann.post("/datasets/ended/jobs", json={"seconds": 20, "query": asked}).json()["id"]
-        deadline = time.monotonic() + 60
+        job = ann.post("/datasets/ended/run", json={"seconds": 20, "query": asked}).json()["id"]
+        deadline = time.monotonic() + 600
         while (
             ann.get(f"/jobs/{job}").json()["state"] in ("waiting", "running") and time.monotonic() < deadline
         ):
@@ -84,7 +84,7 @@ def test_limits_of_jobs_are_refused_before_a_charge(server: Server):
     with server.client("bob") as bob:
         before = bob.get("/datasets/health/budget").json()["used"]
         for body in ({}, {"seconds": 1e5, "fit": FIT}, {"fit": FIT, "query": {"sql": COUNT, "epsilon": 1}}):
-            assert bob.post("/datasets/health/jobs", json=body).status_code == 400
+            assert bob.post("/datasets/health/run", json=body).status_code == 400
         assert bob.get("/datasets/health/budget").json()["used"] == before
 
 
@@ -132,9 +132,9 @@ def test_the_result_of_a_job_is_not_had_before_its_time_by_asking_again(server: 
     work = {"sql": "SELECT sex, COUNT(*) AS n FROM health WHERE age > 33 GROUP BY sex", "epsilon": 0.03}
     with server.client("ann") as ann, server.client("bob") as bob:
         ann.post("/datasets/health/preview", json=work)
-        job = ann.post("/datasets/health/jobs", json={"seconds": 24, "query": work}).json()["id"]
+        job = ann.post("/datasets/health/run", json={"seconds": 24, "query": work}).json()["id"]
         before, seen = ann.get("/datasets/health/budget").json()["used"], set()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while ann.get("/datasets/health/budget").json()["used"] == before and time.monotonic() < deadline:
             time.sleep(0.05)
         charged = ann.get("/datasets/health/budget").json()["used"]
@@ -193,7 +193,7 @@ def test_a_search_writes_nothing_of_its_runs_before_a_public_time(server: Server
         body = {"name": "sized", "path": "sized.parquet", "schema_text": schema, "analysts": {"ann": None}}
         added = steward.post("/datasets", json=body | {"budget": {"epsilon": 10, "delta": 1e-6}})
         assert added.status_code == 201, added.text
-        job = ann.post("/datasets/sized/jobs", json={"seconds": 30, "fit": fit}).json()["id"]
+        job = ann.post("/datasets/sized/run", json={"seconds": 30, "fit": fit}).json()["id"]
         while (facts := ann.get(f"/jobs/{job}").json())["state"] in ("waiting", "running"):
             time.sleep(0.5)
         entries = steward.get("/datasets/sized/ledger", params={"last": 500}).json()["entries"]

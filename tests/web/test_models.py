@@ -10,7 +10,7 @@ import pytest
 
 import discreet as dp
 from discreet import _require
-from discreet.app.replies import model_of
+from discreet.app.remote import model_of
 from discreet.app.web.estimator_json import NAMES, PYTHON, describe_estimator, estimator_of, model_json
 from discreet.learning import SGDLogisticRegression
 
@@ -31,7 +31,7 @@ def test_a_network_that_was_trained_on_the_server_comes_back_equal(server, ann):
     estimator = SGDLogisticRegression(epsilon=1, n=5000, epochs=1, batch=500)
     body = {"estimator": describe_estimator(estimator), "target": "sex", "features": ["age", "visits"]}
     with server.client("ann") as own:
-        job = own.post("/datasets/health/jobs", json={"seconds": 40, "fit": body})
+        job = own.post("/datasets/health/run", json={"seconds": 40, "fit": body})
         assert job.status_code == 202, job.text
         from discreet.app.client import Job
         from discreet.app.client import Server as Remote

@@ -11,13 +11,20 @@ from urllib.parse import parse_qs
 import pytest
 
 import discreet as dp
-from discreet.app import replies
+from discreet import _registry
+from discreet.app import remote
 from discreet.app.client import ServerError
 from discreet.app.web import copies
 from discreet.app.web.sessions import Desk, Folders, Numbers
 from discreet.app.web.verbs import handle
+from discreet.mechanisms import SparseVector
 
 SCHEMA = 'table = "t"\nversion = "1"\nunit = "row"\n[columns.a]\ntype = "number"\nlower = 0\nupper = 99\n'
+
+
+PUBLIC = dp.Public(table="t", schema={"a": dp.Bounds(0, 99)}, unit=dp.rows(), version="1")
+VECTOR = SparseVector(public=PUBLIC, threshold=5, epsilon=0.1, positives=1)
+WATCH = {"mechanism": _registry.to_json(VECTOR), "claim": VECTOR.event.to_json()}
 
 
 @pytest.fixture
@@ -64,18 +71,24 @@ class Pages:
         return self.asked(self.who, verb, horizon=time.time() + 60, **options)
 
 
+def reader_of(server) -> remote.RemoteCurator:
+    reader = remote.RemoteCurator.__new__(remote.RemoteCurator)
+    reader.server, reader.name, reader.periods = server, "t", ()
+    return reader
+
+
 def test_a_client_pages_through_all_lines_of_a_list(asked, monkeypatch):
     """It showed the last 1000, without a word about the others."""
-    monkeypatch.setattr(replies, "_PAGE", 2)
+    monkeypatch.setattr(remote, "_PAGE", 2)
     for i in range(5):
         asked("ann", "sql", sql=sql(i), epsilon=0.1)
         asked("bob", "sql", sql=sql(10 + i), epsilon=0.1)
     everything = asked("steward", "ledger", last=1000)["entries"]
     for who, entries, releases in (("ann", 5, 5), ("steward", len(everything), 10)):
         server = Pages(asked, who)
-        reader = replies.RemoteReader(server, "t")
-        assert reader.ledger == asked(who, "ledger", last=1000)["entries"]
-        assert len(reader.ledger) == entries
+        reader = reader_of(server)
+        assert reader.ledger.lines() == asked(who, "ledger", last=1000)["entries"]
+        assert len(list(reader.ledger.entries())) == entries
         assert [line["text"] for line in reader.releases()][-1] == sql(4 if who == "ann" else 14)
         assert len(reader.releases()) == releases
         assert reader.copies() == []
@@ -85,9 +98,9 @@ def test_a_client_pages_through_all_lines_of_a_list(asked, monkeypatch):
 @pytest.mark.parametrize("reply", [{"entries": [1, 2]}, {"entries": [1, 2], "first": 0}, {"first": 0}, {}])
 def test_a_server_without_pages_is_not_asked_for_ever(reply, monkeypatch):
     """One that does not know them would send the same lines again and again."""
-    monkeypatch.setattr(replies, "_PAGE", 2)
+    monkeypatch.setattr(remote, "_PAGE", 2)
     with pytest.raises(ServerError, match="is it a discreet server of this version"):
-        _ = replies.RemoteReader(SimpleNamespace(call=lambda *_: reply), "t").ledger
+        _ = reader_of(SimpleNamespace(call=lambda *_: reply)).ledger.lines()
 
 
 def test_what_others_do_changes_no_number_that_an_analyst_sees(asked):
@@ -98,7 +111,7 @@ def test_what_others_do_changes_no_number_that_an_analyst_sees(asked):
     for i in (2, 3):
         asked("bob", "sql", sql=sql(i), epsilon=0.1)
         asked("ann", "sql", sql=sql(10 + i), epsilon=0.1)
-        numbers.append(asked("bob", "watch", threshold=5, epsilon=0.1)["number"])
+        numbers.append(asked("bob", "start", **WATCH)["number"])
     served = asked("bob", "sql", sql=sql(1), epsilon=0.1)
     assert "columns" in served
     assert numbers == [2, 4]
@@ -114,7 +127,7 @@ def test_what_others_do_changes_no_number_that_an_analyst_sees(asked):
 
 def test_a_number_means_an_own_entry_or_nothing(asked):
     asked("ann", "sql", sql=sql(1), epsilon=0.1)
-    watch = asked("ann", "watch", threshold=5, epsilon=0.1)
+    watch = asked("ann", "start", **WATCH)
     assert watch["number"] == 2
     assert "value" in asked("ann", "answer", number=2, question="a > 1")
     for number in (1, 3, 99):

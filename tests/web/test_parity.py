@@ -10,17 +10,21 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 import discreet as dp
-from discreet import _errors, query
+from discreet import _errors, _registry, query
+from discreet.app.client import Server as Remote
 from discreet.app.client import ServerError, _error_of
-from discreet.app.remote import RemoteSession
+from discreet.app.remote import RemoteCurator, _facts_of
 from discreet.app.requests import error_json
 from discreet.mechanisms import SparseVector
 from discreet.session import Session
+from discreet.streaming import Ball, SquaredLoss
 from discreet.tabular import Ridge
 
 from .running import COUNT, Server
 
 SYNTHESIS = {"columns": ["sex", "health"], "method": "independent", "seconds": 15}
+LOSS = SquaredLoss(features=("age",), target="visits")
+BALL = Ball(dimension=2, radius=1)
 # for each public name of a session, how it is used over HTTP; it must work
 WORKS = {
     "public": lambda s: s.public,
@@ -49,21 +53,21 @@ WORKS = {
     "synthesize": lambda s: s.synthesize(20, epsilon=0.1, seed=1, **SYNTHESIS),
     # the copy is stored by then
     "compare_copy": lambda s: s.compare_copy(WORKS["synthesize"](s), epsilon=0.1),
+    "online": lambda s: s.online(LOSS, space=BALL, epsilon=0.05, horizon=2, clip=1, participations=1),
+    "curator": lambda s: s.curator.copies(),
 }
 # these take Python, files of the steward's or another person: refused before anything is sent
 REFUSED = {
     "train": lambda s: s.train(object()),
     "resume": lambda s: s.resume(object(), "run"),
-    "teach": lambda s: s.teach(object()),
+    "teach": lambda s: s.teach(object(), teachers=10),
     "preview_teach": lambda s: s.preview_teach(object()),
-    "online": lambda s: s.online(object()),
     "as_analyst": lambda s: s.as_analyst("bob"),
-    "curator": lambda s: s.curator,
 }
 
 
 @pytest.fixture(scope="module")
-def people(server: Server) -> RemoteSession:
+def people(server: Server) -> Session:
     return dp.connect(server.url, server.tokens["ann"], dataset="health")
 
 
@@ -104,6 +108,17 @@ ANSWERS = [
 ]
 
 
+# public facts and a budget, as an honest server sends them
+PUBLIC = dp.Public(
+    schema={"health": dp.Categories(("good", "poor")), "a": dp.Bounds(0, 9)}, unit=dp.rows(), table="health"
+)
+FACTS = {
+    "public": _registry.to_json(PUBLIC),
+    "analyst": "ann",
+    "policy": {"budget": _registry.to_json(dp.Budget(epsilon=1)), "own": None},
+}
+
+
 @pytest.fixture
 def hostile():
     """A server that answers everything with one text."""
@@ -136,18 +151,28 @@ def hostile():
 def test_what_a_hostile_server_sends_is_refused_as_such(hostile, answer):
     handler, url = hostile
     handler.status, handler.text = answer
-    session = dp.connect(url, "dsc_x", dataset="x")
+    with pytest.raises(dp.DiscreetError):
+        dp.connect(url, "dsc_x", dataset="x")
+    curator = RemoteCurator.__new__(RemoteCurator)
+    curator.server, curator.name, curator.periods = Remote(url, "dsc_x"), "x", ()
+    curator._facts = _facts_of(FACTS)
+    session = Session(curator, "ann")
     tries = [
         lambda: session.sql(COUNT, epsilon=1),
         lambda: session.preview(COUNT, epsilon=1),
-        lambda: session.public,
+        lambda: session.curator.policy,
         lambda: session.spent,
         lambda: session.plan([COUNT], epsilon=1),
         lambda: session.explain(),
         lambda: session.watch(3, epsilon=1),
+        lambda: session.watch(3, epsilon=1, number=3),
         lambda: session.fit(Ridge(epsilon=1), target="a"),
-        lambda: session.copy(3),
-        lambda: session.release(3),
+        lambda: session.fit(Ridge(epsilon=1), target="a", seconds=1),
+        lambda: session.curator.copy(3),
+        lambda: session.curator.release(3),
+        lambda: session.curator.feed(None, 3),
+        lambda: list(session.ledger.entries()),
+        lambda: session.ledger.anchor,
         lambda: session.stream("", number=3).value,
     ]
     for attempt in tries:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 SKIPPED = {
     ("DELETE", "/api/v1/people/{who}"),
     ("DELETE", "/api/v1/tokens/{token}"),
-    ("POST", "/api/v1/datasets/{name}/jobs"),
+    ("POST", "/api/v1/datasets/{name}/run"),
 }
 
 

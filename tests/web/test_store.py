@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,14 @@ def run_apart(coroutine: Any) -> Any:
         return threads.submit(asyncio.run, coroutine).result()
 
 
+@pytest.fixture
+def quick_hashes(monkeypatch):
+    """Hashes in a fraction of a millisecond: that they take long is of no matter here."""
+    quick = partial(argon2.PasswordHasher, time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr(argon2, "PasswordHasher", quick)
+
+
+@pytest.mark.usefixtures("quick_hashes")
 def test_a_revoked_token_leaves_no_password_behind(tmp_path):
     store = ServerStore(tmp_path)
     store.add_person("ann", Role.ANALYST)
@@ -48,6 +57,7 @@ def test_a_revoked_token_leaves_no_password_behind(tmp_path):
     store.close()
 
 
+@pytest.mark.usefixtures("quick_hashes")
 def test_nobody_stays_longer_than_their_token(tmp_path, monkeypatch):
     """The holder of a token that was about to end set a password, and stayed for ever."""
     store = ServerStore(tmp_path)

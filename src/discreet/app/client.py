@@ -1,4 +1,4 @@
-"""`dp.connect`: opens a session over HTTP, with the methods of a local session.
+"""`dp.connect`: opens a session whose curator is on a server (`remote.RemoteCurator`).
 
     people = dp.connect("https://data.example.org", token=...)["health"]
     people.preview("SELECT COUNT(*) AS n FROM health", epsilon=0.1)
@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from .. import _errors, _registry, _require
-from .._errors import DescriptionError, DiscreetError, InvalidInput, MissingExtra
+from .. import _errors, _require
+from .._errors import DiscreetError, InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
-    from .remote import RemoteSession
+    from ..session import Session
 
 # The host names of this machine, to which the token may be sent without TLS.
 _LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -36,6 +36,8 @@ LARGEST = 1 << 29
 class ServerError(DiscreetError, RuntimeError):
     """Raised where the server itself refuses (token, rate limit, time limit), cannot be reached, or sends a
     reply that cannot be read."""
+
+    settled = True
 
 
 @_require.check_options
@@ -94,10 +96,10 @@ class Server:
         names: list[str] = self.call("GET", "/datasets")["datasets"]
         return names
 
-    def __getitem__(self, dataset: str) -> RemoteSession:
-        from .remote import RemoteSession
+    def __getitem__(self, dataset: str) -> Session:
+        from .remote import open_session
 
-        return RemoteSession(self, dataset)
+        return open_session(self, dataset)
 
     def call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """Send a request, and return the reply.
@@ -123,7 +125,7 @@ class Server:
                 f"again: if the server has answered the question, the same answer is free."
             ) from None
         if isinstance(answer, dict) and isinstance(answer.get("error"), dict) and status >= 400:
-            raise _error_of(answer["error"])
+            raise _told(answer["error"])
         if not isinstance(answer, dict) or not 200 <= status < 300:
             raise ServerError(f"the server answered with status {status}.")
         return Reply(answer)
@@ -256,16 +258,11 @@ def _error_of(error: Mapping[str, Any]) -> DiscreetError:
     return made
 
 
-def to_description(thing: Any) -> Any:
-    """Return the JSON description of an object that is to be sent; one that has none is refused."""
-    try:
-        return _registry.to_json(thing)
-    except DescriptionError:
-        raise InvalidInput(
-            f"{type(thing).__name__} has no JSON description, so it cannot be sent. Nothing was charged. "
-            f"Callables, modules and objects of other packages run only in the steward's own process: ask "
-            f"the steward to run it there, with dp.open(...)."
-        ) from None
+def _told(error: Mapping[str, Any]) -> DiscreetError:
+    """Return the exception that a reply describes; the server has said whether anything was charged."""
+    told = _error_of(error)
+    told.settled = True
+    return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +292,7 @@ class Job:
                 result: dict[str, Any] = facts["result"]
                 return result
             if facts["state"] == "failed":
-                raise _error_of(facts["result"] if isinstance(facts["result"], dict) else {})
+                raise _told(facts["result"] if isinstance(facts["result"], dict) else {})
             if facts["state"] not in ("waiting", "running"):
                 raise ServerError(f"the job was {facts['state']}. What it was charged stays charged.")
             if progress is not None:

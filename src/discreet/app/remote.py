@@ -1,440 +1,495 @@
-"""Defines a session over HTTP: the methods of `Session`, for arguments that have a JSON description
-(`_registry`).
+"""`RemoteCurator`: the curator of a dataset on a server, for an ordinary `Session`.
 
-Options have the names that they have in `Session`. What only works in the steward's process, such as `train`,
-`online`, or a checkpoint, is refused with a message that says so. `synthesize`, and `fit` with `seconds`, run
-as a job on the server, which returns the result after `seconds` and not before.
-
-Defines handles of interactive mechanisms and streams on a server: what `RemoteSession.start`, `watch` and
-`stream` return.
-
-`number` is that of the charge in the ledger: with it another process finds the mechanism again. A stream
-publishes a count at every tick, a step of time such as a day.
+A session builds descriptions (`_registry`) and hands them to its curator. The local one runs them; this one
+sends them: `ask`, `start`, `answer`, `feed`, `run` and `read`. What it knows itself are public facts: the
+schema, the budgets that limit the caller, and prices. No reply is unpickled: answers are JSON descriptions,
+models are JSON. A reply that cannot be read is a `ServerError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import copy
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from .. import _require
-from .._errors import InvalidInput, UnknownAttribute
-from .._require import Real
-from ..mechanisms.protocols import Interactive, Release
-from ..query import Answer
-from ..query.mechanism import cut_off_sql
-from ..session.base import SYNONYMS, Fed, QueryPreview, require_sql
-from ..session.questions import workload_terms
-from ..session.terms import (
-    CutOffTerms,
-    QuestionTerms,
-    RemoteCopyTerms,
-    StreamTerms,
-    SynthesisTerms,
-    Terms,
-    WatchTerms,
-    WorkloadQuestionTerms,
-    chosen,
-    takes,
-)
-from .client import Job, dataset_path, reads_reply, to_description
-from .replies import (
-    RemoteReader,
-    answer_of,
-    copy_of,
-    from_description,
-    listed_edges,
-    model_of,
-    number_of,
-    preview_of,
-    release_of,
-    rows_json,
-    sent,
-    value_of,
-    work_json,
-)
+from .. import _registry, _require
+from .._errors import DescriptionError, InvalidInput, PublicMismatch
+from .._public import Public
+from .._round import UpperAmount
+from ..accounting.filters import BudgetFilter, FilterPreview
+from ..curator import STEWARD, Budget, Policy, values
+from ..curator.accounts import legible
+from ..curator.closed_ledger import NoData
+from ..curator.entries import Anchor, Entry
+from ..curator.live_mechanisms import Handle
+from ..curator.policy import spending_table
+from ..mechanisms.protocols import BaseMechanism, Release, as_of
+from ..query import Answer, Query, WorkloadQuery
+from ..session import Session
+from .client import Job, Server, dataset_path, reads_reply
 
 if TYPE_CHECKING:
-    from ..explaining import Explanation
-    from ..planning import BudgetPlan
     from ..synthetic import SyntheticCopy
 
+Progress = Callable[[dict[str, Any]], None]
+# How many lines of a list are asked for at a time: the most that a server sends.
+_PAGE = 1000
+
+
+def open_session(server: Server, name: str) -> Session:
+    """Return the session of a dataset on a server, as the holder of the token."""
+    curator = RemoteCurator(server, name)
+    return Session(curator, curator.analyst)  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True, slots=True)
-class RemoteHandle:
-    """Asks an interactive mechanism on the server; its price was charged at its start.
+class RemoteAccount:
+    """What was spent on one account (`curator.accounts.Account`), as the server tells it."""
 
-    `mechanism` is None where the handle was made from the number alone.
-    """
+    of: str
+    rule: BudgetFilter
+    used: float
+    pure: float
+    own_delta: float
 
-    session: RemoteSession
-    number: int
+    @property
+    def left(self) -> float:
+        """How much of the budget is left, rounded down."""
+        return legible(float(self.rule.total) - self.used, float(self.rule.total))
+
+    def text(self) -> str:
+        """Return what is spent and left as a table; of delta only the limit."""
+        amounts = (self.rule.unit, float(self.rule.total), self.used, self.left)
+        table = spending_table(self.of, [amounts, ("delta", self.rule._delta(), None, None)])
+        return f"{table}\n\n(the server does not say how much of delta is spent)"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLedger(_require.NearestNames):
+    """The entries that the caller may see: all to a steward, to an analyst their own charges and served
+    answers, under their own numbers and without hashes."""
+
+    curator: RemoteCurator
+
+    @property
+    def path(self) -> str:
+        return f"the ledger of {self.curator.name!r} on the server"
+
+    def refreshed(self) -> AbstractContextManager[None]:
+        """Do nothing: each request reads the ledger as it is then."""
+        return nullcontext()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the entries as the server writes them, with their prices and what they record in words."""
+        return self.curator.pages("/ledger", "entries")
+
+    def entries(self, *, kind: str | None = None, after: int = 0) -> Iterator[Entry]:
+        """Yield the entries above the number `after`, in order, of one `kind` if given."""
+        for line in self.lines():
+            entry = _entry_of(line)
+            if entry.seq > after and kind in (None, entry.kind):
+                yield entry
+
+    def entry(self, seq: int) -> Entry:
+        """Return the entry with a number."""
+        for entry in self.entries(after=seq - 1):
+            if entry.seq == seq:
+                return entry
+        raise InvalidInput(f"there is no entry {seq} that you may see.")
+
+    @property
+    def anchor(self) -> Anchor:
+        """The number and hash of the newest entry; told to stewards and auditors."""
+        return Anchor.parse(self.curator.read("/ledger?last=1")["anchor"])
+
+
+@reads_reply
+def _entry_of(line: Mapping[str, Any]) -> Entry:
+    body = line["body"]
+    if not isinstance(body, dict):
+        raise TypeError("no body")
+    digest, signature = (bytes.fromhex(line.get(name) or "") for name in ("hash", "signature"))
+    return Entry(int(line["seq"]), str(line["time"]), str(line["kind"]), body, digest, signature)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteHandle(Handle):
+    """Asks an interactive mechanism on the server; its price was charged at its start."""
+
+    curator: RemoteCurator
     mechanism: Any
+    number: int
 
     def answer(self, question: Any) -> Release:
-        """Ask one question: an object with a JSON description (`_registry`), or a condition in SQL."""
-        description = question if isinstance(question, str) else to_description(question)
-        return release_of(self.session.call("POST", f"/live/{self.number}/answers", question=description))
+        """Ask one question: an object with a JSON description, or a condition in SQL."""
+        described = question if isinstance(question, str) else self.curator.describe(question)
+        return _release_of(self.curator.post("/answer", number=self.number, question=described))
+
+    def on_ledger_of(self, curator: Any) -> bool:
+        """Return whether its price was paid in the ledger of this curator."""
+        return (
+            bool(curator.away) and curator.name == self.curator.name and curator.server is self.curator.server
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteWatch:
-    """Asks a watch on the server whether counts are above its threshold (the sparse vector technique)."""
+@dataclass(slots=True, repr=False)
+class _Facts:
+    """What the server says of a dataset: read once, and again if the server has newer public facts."""
 
-    live: RemoteHandle
+    public: Public
+    analyst: str
+    policy: Policy
+
+
+@reads_reply
+def _facts_of(reply: Mapping[str, Any]) -> _Facts:
+    """Return the facts of a dataset; the policy names the caller only."""
+    public, analyst = _registry.from_json(reply["public"]), str(reply["analyst"])
+    budget, own = (
+        None if part is None else _registry.from_json(part)
+        for part in (reply["policy"]["budget"], reply["policy"]["own"])
+    )
+    if not (isinstance(public, Public) and isinstance(budget, Budget) and isinstance(own, Budget | None)):
+        raise TypeError("no public facts")
+    analysts = () if analyst == STEWARD else ((analyst, own),)
+    return _Facts(public, analyst, Policy(budget=budget, analysts=analysts))
+
+
+@reads_reply
+def _accounts_of(reply: Mapping[str, Any], public: Public) -> list[RemoteAccount]:
+    """Return the accounts of the caller: one, or one per period."""
+    budget, lines = _registry.from_json(reply["budget"]), reply["accounts"]
+    total = None if budget.per is None else budget.per.limit
+    accounts = []
+    for number, line in enumerate(lines, 1):
+        # The account of all periods together comes last.
+        limit = total if total is not None and number == len(lines) else budget
+        pure = math.inf if line["pure"] is None else float(line["pure"])
+        used, own_delta = UpperAmount(float(line["used"])), float(line["own_delta"])
+        accounts.append(RemoteAccount(str(line["of"]), limit.filter(public.neighbors), used, pure, own_delta))
+    if not accounts:
+        raise ValueError("no account")
+    return accounts
+
+
+@reads_reply
+def _quote_of(reply: Mapping[str, Any]) -> tuple[FilterPreview, str | None]:
+    return FilterPreview(**reply["budget"]), reply["answered"]
+
+
+@reads_reply
+def _release_of(reply: Mapping[str, Any], mechanism: Any = None) -> Release:
+    """Return a release with its price and its error; that of a question in SQL holds answers."""
+    value = values.decode(reply["value"])
+    answers = value if isinstance(value, tuple) else (value,)
+    if isinstance(mechanism, Query | WorkloadQuery) and not all(isinstance(one, Answer) for one in answers):
+        raise TypeError("no answer")
+    return Release(
+        value=value,
+        event=_registry.from_json(reply["event"]),
+        error_in_scores=bool(reply.get("scored")),
+        trust=reply.get("trust"),
+        _error=values.recalled(reply["errors"]),
+    )
+
+
+@reads_reply
+def model_of(reply: Mapping[str, Any]) -> Any:
+    """Return a fitted model from the JSON of its file, which holds no code."""
+    from ..tabular import model_cards, model_files
+
+    text = json.dumps(reply["model"])
+    if reply["model"]["holds"] == model_files.NETWORK:
+        from ..learning.model_files import loads
+
+        return loads(text)
+    return model_cards.loads(text)
+
+
+@reads_reply
+def _copy_of(reply: Mapping[str, Any], rows: int | None, seed: int) -> SyntheticCopy:
+    """Return a synthetic copy from its released distribution; its rows are drawn in this process."""
+    from ..synthetic import Fitted, SyntheticCopy
+
+    fitted, asked = values.decode(reply["fitted"]), reply["asked"]
+    if not isinstance(fitted, Fitted):
+        raise TypeError("no synthetic copy")
+    # the (epsilon, delta) that the caller of `synthesize` gave; None where the price was given as rho
+    price = None if asked is None else (_registry.from_json(asked[0]), float(asked[1]))
+    return SyntheticCopy.of(fitted, _registry.from_json(reply["event"]), rows=rows, seed=seed, asked=price)
+
+
+def rows_json(rows: Any) -> dict[str, Any]:
+    """Return a data frame, an Arrow table, a mapping of columns or a file (CSV or Parquet) as JSON that holds
+    an Arrow stream."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    if isinstance(rows, str | Path):
+        table = csv.read_csv(rows) if str(rows).endswith(".csv") else parquet.read_table(rows)
+    elif isinstance(rows, pa.Table):
+        table = rows
+    elif isinstance(rows, Mapping):
+        table = pa.table(dict(rows))
+    elif hasattr(rows, "to_arrow"):
+        table = rows.to_arrow()
+    else:
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+    encoded: dict[str, Any] = values.encode(table)
+    return encoded
+
+
+@dataclass(slots=True, repr=False)
+class RemoteCurator(_require.NearestNames):
+    """Sends the descriptions of a session to a server: `name` is the dataset's, `periods` restrict questions
+    to the rows of these periods. Options of the local curator that say who asks are not read: the token says
+    it.
+    """
+
+    server: Server
+    name: str
+    periods: tuple[str, ...] = ()
+    _facts: _Facts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._facts = _facts_of(self.read(""))
+
+    def __repr__(self) -> str:
+        return f"<RemoteCurator of {self.name!r}>"
+
+    # public facts
 
     @property
-    def number(self) -> int:
-        return self.live.number
-
-    def ask(self, question: Any) -> Any:
-        """Return the value of the answer to one condition in SQL; `live.answer` also has its price and
-        error."""
-        return self.live.answer(question).value
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteStream:
-    """Feeds and reads a continual counter on the server. `feed` closes a tick; the other methods read what
-    was released. All are free: the price was charged at the start."""
-
-    session: RemoteSession
-    number: int
+    def away(self) -> bool:
+        """Whether the table is elsewhere: True, and False for a local curator."""
+        return True
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """Return the server's description of the stream now: mechanism, ticks, releases, error."""
-        return self.session.call("GET", f"/streams/{self.number}")
+    def source(self) -> NoData:
+        """Stands for the table, with its public facts."""
+        return NoData(self._facts.public, f"the table {self.name!r} is on the server, and is not read here.")
 
     @property
-    def counter(self) -> Any:
-        """Return the mechanism that was paid for."""
-        return from_description(self.facts["mechanism"])
-
-    def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
-        """Close one tick, and return its release.
-
-        The tick counts `rows`, which only a steward may send; without them, the rows of the server's table
-        that the column of the clock assigns to the tick. `tick` is the tick's name; a name is fed once.
-        """
-        body = {"rows": None if rows is None else rows_json(rows), "tick": tick}
-        return release_of(self.session.call("POST", f"/streams/{self.number}/ticks", **body))
+    def analyst(self) -> str:
+        """The name of the token's holder in the ledger."""
+        return self._facts.analyst
 
     @property
-    def steps(self) -> int:
-        """Return how many ticks were released; a tick whose release waits for the server's time limit does
-        not count yet."""
-        return int(number_of(self.facts["steps"]))
+    def policy(self) -> Policy:
+        """The budgets that limit the caller now: the dataset's, and their own if they have one."""
+        policy = _facts_of(self.read("")).policy
+        self._facts.policy = policy
+        return policy
 
-    @property
-    def history(self) -> list[Any]:
-        """Return every release so far, in order."""
-        facts = self.facts
-        counter = from_description(facts["mechanism"])
-        return [counter_value(counter, value_of(value)) for value in facts["history"]]
-
-    @property
-    def value(self) -> Any:
-        """Return the newest release: a number, or a mapping from group to number."""
-        history = self.history
-        if not history:
-            raise InvalidInput(
-                "nothing was released yet: feed the first tick, or wait for the server's time limit."
-            )
-        return history[-1]
-
-    def error(self, confidence: float = 0.95) -> float:
-        """Return the half-width of the newest release's interval with this confidence."""
-        _require.open_probability(confidence=confidence)
-        facts = self.session.call("GET", f"/streams/{self.number}?confidence={float(confidence)!r}")
-        return number_of(facts["error"])
-
-
-def counter_value(counter: Any, value: Any) -> Any:
-    """Return a release of a counter as `session.Stream.value` returns it: a number, or a mapping from group
-    to number."""
-    from ..session.streams import value_by_group
-
-    return value_by_group(counter, value)
-
-
-# How options that are no single value are written in a request.
-_WRITTEN: Mapping[str, Callable[[Any], Any]] = {
-    "weights": lambda weights: sent(dict(weights)),
-    "columns": list,
-    "bins": lambda bins: {name: listed_edges(edges) for name, edges in bins.items()},
-    "missing": dict,
-    "constraints": lambda constraints: [str(constraint) for constraint in constraints],
-    "options": dict,
-}
-
-
-def body_of(terms: Any, kind: type | None = None) -> dict[str, Any]:
-    """Return the options of a list as a request has them, without those that are None or empty; of a longer
-    list, those of the list `kind`."""
-    body = {name: _WRITTEN.get(name, to_description)(value) for name, value in chosen(terms, kind).items()}
-    return {name: value for name, value in body.items() if value not in ({}, [])}
-
-
-# Sent with every price: the server asks whether an epsilon above 20 is meant, a session in Python does not.
-MEANT = {"large_epsilon": True}
-Progress = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class RemoteSession(RemoteReader):
-    """One dataset on a server, as the token's holder sees it, with the methods of `Session`; some of them are
-    refused."""
-
-    def during(self, *periods: str) -> RemoteSession:
-        """Return a session whose questions are about the rows of these periods only."""
-        _require.non_empty(periods=periods)
-        return RemoteSession(self.server, self.name, periods)
-
-    @_require.check_options
-    @takes(Terms)
-    def preview(self, text: str | Sequence[str], terms: Terms) -> QueryPreview:
-        """Return the price and the error that a question would have, or several counting questions answered
-        together; free. Options as in `Session.preview`; several questions take `epsilon`, `rho`, `delta`,
-        `rows` and `confidence`."""
-        require_sql(text)
-        if isinstance(text, str):
-            return preview_of(self.call("POST", "/preview", sql=text, **body_of(terms)))
-        body = body_of(workload_terms(terms)) | {"confidence": to_description(terms.confidence)}
-        queries = list(_require.listed(text=text))
-        return preview_of(self.call("POST", "/workload/preview", queries=queries, **body))
-
-    @_require.check_options
-    @takes(QuestionTerms)
-    def sql(self, text: str, terms: QuestionTerms) -> Answer:
-        """Ask a question in SQL, and return the private answer; its price is charged. Options as in
-        `Session.sql`."""
-        return answer_of(self.call("POST", "/query", sql=text, **body_of(terms), **MEANT))
-
-    @_require.check_options
-    @takes(WorkloadQuestionTerms)
-    def workload(self, queries: Sequence[str], terms: WorkloadQuestionTerms) -> tuple[Answer, ...]:
-        """Answer several counting questions together, for one price; options as in `Session.workload`."""
-        texts = list(_require.listed(queries=queries))
-        facts = self.call("POST", "/workload", queries=texts, **body_of(terms), **MEANT)
-        return tuple(answer_of(answer_facts) for answer_facts in facts["answers"])
-
-    @_require.check_options
-    def plan(self, work: Sequence[Any], *, epsilon: Real, together: bool = True) -> BudgetPlan:
-        """Split epsilon among questions and models so that the weighted sum of errors is least.
-
-        The plan is free; its `run` asks the server for one piece after the other, and each is charged.
-        """
-        from ..planning import BudgetPlan
-        from .web.planning import item_of
-
-        pieces = [work_json(entry) for entry in _require.listed(work=work)]
-        facts = self.call("POST", "/plan", work=pieces, epsilon=float(epsilon), together=together)
-        return reads_reply(
-            lambda: BudgetPlan(self, facts["epsilon"], tuple(item_of(item) for item in facts["items"]))
-        )()
-
-    @_require.check_options
-    def explain(
-        self,
-        text: str | None = None,
-        *,
-        audience: str | None = None,
-        delta: float | None = None,
-        **options: Any,
-    ) -> Explanation:
-        """Explain what the ledger's charges mean for the privacy of one person; with SQL in `text` and the
-        options of `preview`, what that question would mean. Free."""
-        from .web.planning import explanation_of
-
-        terms = sent({"audience": audience, "delta": delta, **options})
-        return reads_reply(explanation_of)(self.call("POST", "/explain", sql=text, **terms))
-
-    @_require.check_options
-    @takes(CutOffTerms)
-    def cut_off(self, terms: CutOffTerms) -> Answer:
-        """Ask how many people the limits `rows` and `groups` cut off, as in `Session.cut_off`; the question
-        is charged."""
-        text = cut_off_sql(self.public, terms.rows, terms.groups, terms.by, terms.where)
-        return self.sql(text, epsilon=terms.epsilon, within=terms.within, delta=terms.delta)
-
-    def ask(self, mechanism: Any, *, fresh: bool = False) -> Release:
-        """Run a mechanism that has a description, for its price."""
-        return release_of(self.call("POST", "/ask", mechanism=to_description(mechanism), fresh=fresh))
-
-    def start(self, interactive: Any) -> RemoteHandle:
-        """Start an interactive mechanism on the server; its whole price is charged now."""
-        facts = self.call("POST", "/live", mechanism=to_description(interactive))
-        return RemoteHandle(self, facts["number"], from_description(facts["mechanism"]))
-
-    @_require.check_options
-    def feed(self, live: Any, *, number: int | None = None) -> Fed:
-        """Let an interactive mechanism go on with the server's newest version of the table. Free.
-
-        `live` is the handle that `watch` or `start` returned; in a new process, where that handle is lost,
-        the mechanism itself, with the `number` of its charge. The result has the handle to go on with, and
-        the release that feeding caused, or None.
-        """
-        # The attribute `live` of a `RemoteWatch` is its handle.
-        handle = live if isinstance(live, RemoteHandle) else getattr(live, "live", None)
-        if isinstance(handle, RemoteHandle) and number is None:
-            number = handle.number
-        elif number is None or not isinstance(live, Interactive):
-            raise _require.fail(
-                "live",
-                type(live).__name__,
-                "what watch(...) or start(...) returned, or an interactive mechanism with the number= of its "
-                "charge",
-            )
-        facts = self.call("POST", f"/live/{int(number)}/feed")
-        release = None if facts["release"] is None else release_of(facts["release"])
-        resumed = RemoteHandle(self, facts["number"], from_description(facts["mechanism"]))
-        return Fed(RemoteWatch(resumed) if isinstance(live, RemoteWatch) else resumed, release)
-
-    @_require.check_options
-    @takes(WatchTerms)
-    def watch(self, threshold: int, terms: WatchTerms) -> RemoteWatch:
-        """Start asking which of many counts are above a threshold; options as in `Session.watch`.
-
-        With `number`, go on with a watch that was started before, by the number of its charge; the server
-        knows its terms, so the other arguments are not read.
-        """
-        if terms.number is not None:
-            # None: the description of the mechanism is on the server only.
-            return RemoteWatch(RemoteHandle(self, terms.number, None))
-        facts = self.call("POST", "/watches", threshold=threshold, **body_of(terms), **MEANT)
-        return RemoteWatch(RemoteHandle(self, facts["number"], from_description(facts["mechanism"])))
-
-    @_require.check_options
-    @takes(StreamTerms)
-    def stream(self, text: str, terms: StreamTerms) -> RemoteStream:
-        """Start publishing a count or a sum at every tick, for one price; options as in `Session.stream`.
-
-        With `number`, go on with a stream of yours by the number of its charge; the server knows its terms,
-        so the other arguments are not read.
-        """
-        if terms.number is not None:
-            return RemoteStream(self, terms.number)
-        facts = self.call("POST", "/streams", sql=text, **body_of(terms), **MEANT)
-        return RemoteStream(self, int(number_of(facts["number"])))
-
-    @_require.check_options
-    def fit(
-        self,
-        estimator: Any,
-        *,
-        target: str | None = None,
-        features: Sequence[str] | None = None,
-        checkpoint: str | Path | None = None,
-        every: int = 100,
-        text: str | None = None,
-        progress: Progress | None = None,
-        seconds: float | None = None,
-    ) -> Any:
-        """Fit a model on the server, and return it: a `tabular` model, or a neural network.
-
-        With `seconds` the server fits it as a job, and returns it after that time and not before, so that the
-        time tells nothing about the data; `progress` is called with the job's public state. `checkpoint`,
-        `every` and `text` are for local sessions only, and are refused.
-        """
-        from .web.estimator_json import describe_estimator
-
-        # 100 is the default of `every`.
-        if checkpoint is not None or every != 100 or text is not None:
-            raise InvalidInput(
-                "checkpoint=, every= and text= are for sessions in the steward's process. Nothing "
-                "was charged. Leave them out; a job that is interrupted stays charged."
-            )
-        body: dict[str, Any] = {"estimator": describe_estimator(estimator), "target": target}
-        body |= {} if features is None else {"features": list(features)}
-        if seconds is None:
-            if progress is not None:
-                raise InvalidInput("progress= needs a job: give seconds=, too. Nothing was charged.")
-            return model_of(self.call("POST", "/models", **body))
-        return model_of(self._job("fit", body, seconds).wait(progress))
-
-    def _job(self, work: str, body: Mapping[str, Any], seconds: float) -> Job:
-        """Start a job of `seconds` on the server; `work` is "fit" or "synthesize", `body` its options, to
-        which `_body` adds the periods of this session."""
-        sent_body = {"seconds": seconds, work: self._body(body)}
-        return Job(self.server, self.server.call("POST", f"{dataset_path(self.name)}/jobs", sent_body)["id"])
-
-    @_require.check_options
-    @takes(RemoteCopyTerms)
-    def synthesize(self, terms: RemoteCopyTerms) -> SyntheticCopy:
-        """Make a synthetic copy as a job on the server, which returns it after `seconds` and not before, so
-        that the time tells nothing about the data. Asking again with the same options is free, unless `fresh`
-        asks for another copy.
-
-        The server sends the fitted distribution that was released. Rows are drawn in this process, and
-        `copy.sql`, `copy.report` and `copy.sample` run in it, for free.
-        """
-        if terms.checkpoint is not None or terms.resume:
-            raise InvalidInput(
-                "checkpoint= and resume= are for sessions in the steward's process. Nothing was charged. "
-                "Leave them out, and give the job enough seconds=."
-            )
-        body = {**body_of(terms, SynthesisTerms), **MEANT, "fresh": terms.fresh}
-        job = self._job("synthesize", body, terms.seconds)
-        return copy_of(job.wait(terms.progress), terms.rows, terms.seed)
-
-    def compare_copy(
-        self, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
-    ) -> Release:
-        """Ask, for a price, how far the two-way tables (counts by two columns) of a synthetic copy are from
-        those of the data."""
-        from ..synthetic import CopyDistance
-        from ..synthetic.counting import rows_per_unit as bounded_rows
-
-        public = self.public
-        # how many rows of one unit count: the given number, checked, or the declared one
-        limit = bounded_rows(public, rows_per_unit)
-        distance = CopyDistance(
-            public=public, fitted=copy.fitted, epsilon=epsilon, rows=copy.rows, seed=copy.seed,
-            rows_per_unit=limit,
-        )  # fmt: skip
-        return self.ask(distance)
-
-    def _unknown(self, name: str) -> UnknownAttribute:
-        """Return the error for an attribute that does not exist, with the nearest names."""
-        if name == "curator":
-            return UnknownAttribute(
-                "the curator is in the server's process, and not here. Its records are in `ledger`, "
-                "`releases()` and `accounts`; a steward has it with dp.open(...) beside the data."
-            )
-        return _require.no_attribute("a session over HTTP", name, dir(type(self)), SYNONYMS)
-
-    def as_analyst(self, name: str) -> RemoteSession:
+    def require_analyst(self, name: str) -> NoReturn:
         """Refuse: the token alone says who asks."""
         raise InvalidInput(
             f"on a server the token says who asks, so nobody can become {name!r}. Nothing was done. Connect "
             f"with that person's token: dp.connect(url, token)."
         )
 
-    def train(self, trainer: Any, **_: Any) -> Any:
-        """Refuse: a trainer holds a torch module, which has no description.
+    def during(self, *periods: str) -> RemoteCurator:
+        """Return a view of the rows of some periods only; the server checks their names."""
+        _require.non_empty(periods=periods)
+        view = copy.copy(self)
+        view.periods = tuple(map(str, periods))
+        return view
 
-        Here and below, `to_description` raises the error.
-        """
-        return to_description(trainer)
+    # the wire
 
-    def resume(self, trainer: Any, checkpoint: Any, **_: Any) -> Any:
-        """Refuse: a training run and its checkpoint are in the steward's process."""
-        return to_description(trainer)
+    def read(self, path: str) -> dict[str, Any]:
+        """Return what the server has at a path of the dataset, such as "/budget"; free."""
+        return self.server.call("GET", dataset_path(self.name) + path)
 
-    def online(self, loss: Any, **_: Any) -> Any:
-        """Refuse: rounds of an online learner are fed in the steward's process."""
+    def post(self, path: str, **body: Any) -> dict[str, Any]:
+        """Send a request about this dataset; fields of the body that are None are left out."""
+        present = {key: value for key, value in body.items() if value is not None}
+        if self.periods:
+            present["periods"] = list(self.periods)
+        try:
+            return self.server.call("POST", dataset_path(self.name) + path, present)
+        except PublicMismatch:
+            # The server has a newer version of the table: the next question is built for that.
+            self._facts.public = _facts_of(self.read("")).public
+            raise
+
+    def describe(self, thing: Any) -> Any:
+        """Return the JSON description of an object that is to be sent; one that has none is refused."""
+        try:
+            return _registry.to_json(thing)
+        except DescriptionError:
+            self.require_here(thing)
+
+    def require_here(self, thing: Any) -> NoReturn:
+        """Refuse what works in the steward's process only."""
+        name = thing if isinstance(thing, str) else type(thing).__name__
         raise InvalidInput(
-            "an online learner is started and fed in the steward's process: dp.open(...).online(...). "
-            "Nothing was charged."
+            f"{name} cannot be sent: it has no JSON description. Callables, modules, checkpoints and objects "
+            f"of other packages stay in the steward's own process: ask the steward to run it there, with "
+            f"dp.open(...)."
         )
 
-    def preview_teach(self, learner: Any, **_: Any) -> Any:
-        """Refuse: a learner is an object of another package, which has no description."""
-        return to_description(learner)
+    def _described(self, mechanism: Any) -> dict[str, Any]:
+        """Return a mechanism and its price as a request has them."""
+        if not isinstance(mechanism, BaseMechanism):
+            self.require_here(mechanism)
+        return {"mechanism": self.describe(mechanism), "claim": mechanism.event.to_json()}
 
-    def teach(self, learner: Any, **_: Any) -> Any:
-        """Refuse: a learner is an object of another package, which has no description."""
-        return to_description(learner)
+    # the six verbs
+
+    def ask(self, mechanism: Any, *, fresh: bool = False, **_: Any) -> Release:
+        """Run a described mechanism for its price, or get its stored release."""
+        return _release_of(self.post("/ask", **self._described(mechanism), fresh=bool(fresh)), mechanism)
+
+    def start(self, interactive: Any, **_: Any) -> RemoteHandle:
+        """Pay the whole price of an interactive mechanism, and start it."""
+        reply = self.post("/start", **self._described(interactive))
+        return reads_reply(lambda: RemoteHandle(self, interactive, int(reply["number"])))()
+
+    def resume(self, interactive: Any, number: int, **_: Any) -> RemoteHandle:
+        """Return a handle on an interactive mechanism that was started before; `number` is that of its
+        charge."""
+        _require.integer(number=number)
+        described = self.described(number)
+        started = as_of(reads_reply(_registry.from_json)(described), self._facts.public)
+        current = as_of(interactive, self._facts.public)
+        if started != current:
+            raise InvalidInput(f"number {number} is not the start of this mechanism, with these parameters.")
+        return RemoteHandle(self, current, int(number))
+
+    def feed(
+        self, interactive: Any, number: int, *, rows: Any = None, tick: str | None = None, **_: Any
+    ) -> Release | None:
+        """Close a tick of a stream, or continue a mechanism on the server's newest version of the table;
+        free. Only a steward may send `rows`."""
+        _require.integer(number=number)
+        sent = None if rows is None else rows_json(rows)
+        reply = self.post("/feed", number=int(number), rows=sent, tick=tick)
+        return _release_of(reply) if reply["released"] else None
+
+    def run(
+        self,
+        work: Any,
+        *,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        checkpoint: Any = None,
+        resume: bool = False,
+        text: str | None = None,
+        progress: Progress | None = None,
+        fresh: bool = False,
+        seconds: float | None = None,
+        **_: Any,
+    ) -> Any:
+        """Fit an estimator, and return the model; or run a described mechanism, and return its release.
+
+        With `seconds` the server does it as a job, and returns the result after that time and not before;
+        `progress` is called about once per second with the job's public state.
+        """
+        if checkpoint is not None or resume or text is not None:
+            self.require_here("checkpoint=" if text is None else "text=")
+        if seconds is None and progress is not None:
+            raise InvalidInput("progress= needs a job: give seconds=, too.")
+        if isinstance(work, BaseMechanism):
+            kind, body = "ask", {**self._described(work), "fresh": bool(fresh)}
+        else:
+            from .web.estimator_json import describe_estimator
+
+            listed = None if features is None else list(features)
+            kind, body = "fit", {"estimator": describe_estimator(work), "target": target, "features": listed}
+        if self.periods:
+            body["periods"] = list(self.periods)
+        path = f"{dataset_path(self.name)}/run"
+        reply = self.server.call("POST", path, {"seconds": seconds, kind: body})
+        if seconds is not None:
+            reply = Job(self.server, reply["id"]).wait(progress)
+        return _release_of(reply) if kind == "ask" else model_of(reply)
+
+    # what was released, and what it cost
+
+    @property
+    def ledger(self) -> RemoteLedger:
+        """The entries that the caller may see."""
+        return RemoteLedger(self)
+
+    def accounts_of(self, analyst: str = "") -> list[RemoteAccount]:
+        """Return the accounts of the caller."""
+        return _accounts_of(self.read("/budget"), self._facts.public)
+
+    def account(self, analyst: str = "") -> RemoteAccount:
+        """Return the account of the caller; with a budget per period, that of the period that has spent
+        most."""
+        accounts, per = self.accounts_of(), self._facts.policy.budget.per
+        periods = accounts[:-1] if per is not None and per.limit is not None else accounts
+        return max(periods or accounts, key=lambda account: account.used)
+
+    def quote(self, mechanism: Any, **_: Any) -> tuple[FilterPreview, str | None]:
+        """Return what a mechanism would cost the caller, and when they were given its release; free."""
+        return _quote_of(self.post("/price", **self._described(mechanism)))
+
+    def described(self, number: int) -> Any:
+        """Return the description of a live mechanism of the caller, by the number of its charge."""
+        return self.read(f"/live/{int(number)}")["mechanism"]
+
+    def released(self, number: int) -> list[dict[str, Any]]:
+        """Return what a live mechanism has released, in order; a release whose public time is not over does
+        not count yet."""
+        return _releases_of(self.read(f"/live/{int(number)}"))
+
+    def pages(self, path: str, name: str) -> list[dict[str, Any]]:
+        """Return all lines of a list that the server sends in pages."""
+        lines: list[dict[str, Any]] = []
+        while True:
+            page = _page_of(self.read(f"{path}?last={_PAGE}&first={len(lines)}"), name, len(lines))
+            lines += page
+            if len(page) < _PAGE:
+                return lines
+
+    def verify(self) -> list[str]:
+        """Return what is wrong with the ledger, in words; for stewards and auditors."""
+        return [str(problem) for problem in self.read("/ledger/check")["problems"]]
+
+    def releases(self) -> list[dict[str, Any]]:
+        """Return the stored releases of the caller."""
+        return self.pages("/releases", "releases")
+
+    def release(self, number: int) -> Any:
+        """Return the value of a stored release, by its number in `releases()`."""
+        _require.integer(number=number)
+        return reads_reply(values.decode)(self.read(f"/releases/{int(number)}")["value"])
+
+    def copies(self) -> list[dict[str, Any]]:
+        """Return the synthetic copies of the caller."""
+        return self.pages("/copies", "copies")
+
+    def copy(self, number: int, rows: int | None = None, *, seed: int | None = None) -> SyntheticCopy:
+        """Return a synthetic copy that was made before, by the number of its release; without `rows` and
+        `seed`, the same rows as on the server, whose seed is that number."""
+        _require.integer(number=number)
+        return _copy_of(self.read(f"/copies/{int(number)}"), rows, int(number) if seed is None else seed)
+
+
+@reads_reply
+def _releases_of(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the releases of a live mechanism, each of which can be decoded."""
+    bodies = list(reply["released"])
+    for body in bodies:
+        values.decode(body["value"])
+    return bodies
+
+
+@reads_reply
+def _page_of(reply: Mapping[str, Any], name: str, first: int) -> list[dict[str, Any]]:
+    """Return the lines of one page of a list; refuse a reply that does not begin at line `first`, as that of
+    a server that does not know pages, which would be asked for ever."""
+    if reply["first"] != first:
+        raise ValueError("another page than was asked for")
+    lines: list[dict[str, Any]] = reply[name]
+    if not isinstance(lines, list) or len(lines) > _PAGE:
+        raise TypeError("no list of lines")
+    return lines

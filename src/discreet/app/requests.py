@@ -10,6 +10,7 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,14 @@ def answer_json(answer: Answer, confidence: float, session: sessions.Session) ->
         "remaining": session.remaining,
         "answer": _registry.to_json(answer),
     }
+
+
+def shown_time(time: str | None, horizon: float) -> str | None:
+    """Return the time of an entry to the minute; None where it is after the `horizon`, in seconds since 1970:
+    that something is stored would tell how long the work took."""
+    if time is None or datetime.fromisoformat(time) > datetime.fromtimestamp(horizon, UTC):
+        return None
+    return f"{time[:16]}Z"
 
 
 def cost_json(cost: Cost) -> dict[str, Any]:

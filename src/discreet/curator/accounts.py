@@ -156,6 +156,16 @@ class Account:
         """
         return legible(float(self.rule.total) - self.used, float(self.rule.total))
 
+    @property
+    def pure(self) -> float:
+        """The sum of the pure epsilons, rounded up; infinite where the budget does not count it."""
+        return _round.up(self.spent.sums[0]) if self.rule.lanes[0] == "pure" else math.inf
+
+    @property
+    def own_delta(self) -> float:
+        """The sum of the own deltas, rounded up."""
+        return min(1.0, _round.up(self.spent.delta))
+
     def text(self) -> str:
         """Return what is spent and left, of epsilon or rho and of delta, as a table.
 

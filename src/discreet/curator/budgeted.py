@@ -108,6 +108,9 @@ NOTES = ("looked", "steward")
 class BudgetedDataset:
     """Keeps the budgets of one dataset: opens its ledger, counts what was spent, and charges."""
 
+    # Whether the table is elsewhere, and is asked over the network (`app.remote.RemoteCurator`).
+    away = False
+
     def __init__(self, source: AnySource, ledger: Ledger) -> None:
         # A table or a source of examples; a mechanism refuses the kind that it does not read. In a view of
         # some periods (`during`) this is their rows, and `_full_source` stays the whole table.
@@ -135,6 +138,8 @@ class BudgetedDataset:
         # Set by a server: for how many seconds after its charge nothing is entered of a search, whose number
         # of runs is secret.
         self.sealed_for = 0.0
+        # The numbers of the charges that were written here, by this opening and its views.
+        self.charged: list[int] = []
         # The budgets of the last charge: a hint for `_prepare`, which decides nothing.
         self._latest: Policy | None = None
 
@@ -263,6 +268,15 @@ class BudgetedDataset:
         """How much of the dataset's budget is left, rounded down; with a budget per period, how much the
         period that has spent most has left."""
         return self.account().left
+
+    @_require.check_options
+    def require_here(self, thing: Any) -> None:
+        """Refuse what works beside the table only: here everything does."""
+
+    @_require.check_options
+    def require_analyst(self, name: str) -> None:
+        """Refuse a name that is not an analyst of this dataset."""
+        self.policy.of(name)
 
     def account(self, analyst: str = STEWARD) -> Account:
         """Return the account of `analyst`: that of their own budget, or the dataset's if they have none. With
@@ -401,15 +415,10 @@ class BudgetedDataset:
         body |= {name: value for name, value in facts.items() if value}
         # The policy is read once: nobody else can change it while this transaction is open.
         policy = self._latest = self._in_force(writer)
-        return self._write_charge(
-            writer,
-            books.SPENDING,
-            body,
-            event,
-            policy,
-            self._accounts_for(writer, analyst, policy),
-            requested_price,
-        )
+        accounts = self._accounts_for(writer, analyst, policy)
+        charge = self._write_charge(writer, books.SPENDING, body, event, policy, accounts, requested_price)
+        self.charged.append(charge.seq)
+        return charge
 
     def _accounts_for(self, ledger: Ledger | Writer, analyst: str, policy: Policy) -> list[Accounts]:
         """Return the accounts that must admit the questions of `analyst`: the dataset's, then their own if

@@ -20,17 +20,18 @@ _NO_TABLE = "the ledger was opened without its table. Open the table with it: dp
 
 
 @dataclass(frozen=True, slots=True)
-class _NoData:
-    """Stands for the source of a table that this machine does not have; only its public facts are known."""
+class NoData:
+    """Stands for the source of a table that this process does not have; only its public facts are known."""
 
     public: Public
+    why: str = _NO_TABLE
 
     def ready(self) -> None:
         """Refuse every question: the curator calls this before each charge."""
-        raise LedgerError(_NO_TABLE)
+        raise LedgerError(self.why)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
-        raise LedgerError(_NO_TABLE)
+        raise LedgerError(self.why)
 
 
 class Books(Curator):
@@ -46,10 +47,10 @@ def without_data(path: str | Path) -> Books:
     """Return the curator of a ledger whose key lies beside it: `enter` and `preview` work, mechanisms do
     not."""
     ledger = Ledger(Path(path), Key.load(key_path(Path(path))))
-    return Books(_NoData(books.public_of(ledger)), ledger)
+    return Books(NoData(books.public_of(ledger)), ledger)
 
 
 def read_only(path: str | Path) -> Books:
     """Return the curator of a ledger without its key: the ledger can be read, and nothing can be entered."""
     ledger = Ledger(Path(path))
-    return Books(_NoData(books.public_of(ledger)), ledger)
+    return Books(NoData(books.public_of(ledger)), ledger)

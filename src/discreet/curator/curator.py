@@ -17,7 +17,8 @@ from .._errors import DescriptionError, InvalidInput, LedgerError, ReleaseFailed
 from .._public import UNVERSIONED
 from .._require import NON_NEGATIVE
 from ..accounting.caps import requested_price_of
-from ..mechanisms.protocols import Interactive, Mechanism, Release, Stepped, as_of
+from ..accounting.filters import FilterPreview
+from ..mechanisms.protocols import BaseMechanism, Interactive, Mechanism, Release, Stepped, as_of
 from . import books, identities, segments, values
 from .accounts import periods_field
 from .budgeted import NOTES, BudgetedDataset, key_path
@@ -37,6 +38,7 @@ from .identities import (
 from .ledger import Entry, Writer
 from .live_mechanisms import InteractiveHandle
 from .policy import STEWARD
+from .tickets import STATE
 
 __all__ = ["NOTES", "Curator", "key_path"]
 
@@ -135,18 +137,27 @@ class Curator(BudgetedDataset):
         mechanism: Stepped,
         *,
         checkpoint: str | Path | None = None,
-        every: int = 100,
+        every: int | None = None,
         analyst: str = STEWARD,
         text: str | None = None,
         progress: segments.Watch | None = None,
+        resume: bool = False,
     ) -> Release:
         """Pay the whole price of a mechanism that runs in steps, and run it.
 
-        A `checkpoint` file is written after `every` steps (`segments.train`), and the function `progress` is
-        called after each step; `segments.resume` continues an interrupted run.
+        A `checkpoint` file is written after `every` steps (by default 100; `segments.train`), and the
+        function `progress` is called after each step. `resume` continues the run of a checkpoint, free
+        (`segments.resume`).
         """
+        if resume:
+            if checkpoint is None:
+                raise InvalidInput("resume=True needs the checkpoint to continue from.")
+            return segments.resume(
+                self, mechanism, checkpoint, every=every, analyst=analyst, progress=progress
+            )
+        steps = 100 if every is None else every
         return segments.train(
-            self, mechanism, checkpoint, every=every, analyst=analyst, text=text, progress=progress
+            self, mechanism, checkpoint, every=steps, analyst=analyst, text=text, progress=progress
         )
 
     @_require.check_options
@@ -218,7 +229,7 @@ class Curator(BudgetedDataset):
         return question_key(described if is_declared else [described, self.opening])
 
     @_require.check_options
-    def given_before(self, mechanism: Mechanism, analyst: str = STEWARD) -> str | None:
+    def given_before(self, mechanism: BaseMechanism, analyst: str = STEWARD) -> str | None:
         """Return when an analyst was charged for, or given, the stored release of a mechanism, which is free
         for them since; None where there is none, or it is others' alone. The steward has whatever is stored.
         Reads no data.
@@ -239,6 +250,24 @@ class Curator(BudgetedDataset):
             if entry.body["release"] == stored.seq and entry.body["analyst"] == analyst
         )
         return next(served, None)
+
+    @_require.check_options
+    def quote(self, mechanism: BaseMechanism, *, analyst: str = STEWARD) -> tuple[FilterPreview, str | None]:
+        """Return what a mechanism would cost (`preview`), and when its release was given (`given_before`)."""
+        cost = self.preview(mechanism.event, analyst=analyst, requested_price=requested_price_of(mechanism))
+        return cost, self.given_before(mechanism, analyst)
+
+    @_require.check_options
+    def described(self, number: int) -> Any:
+        """Return the description of the mechanism of a charge; None for another entry, or trusted code."""
+        entry = next(self.ledger.entries(after=number - 1), None)
+        return entry.body.get("mechanism") if entry is not None and entry.seq == number else None
+
+    @_require.check_options
+    def released(self, number: int) -> list[dict[str, Any]]:
+        """Return what a live mechanism has released, in order: the bodies of its entries with a value."""
+        states = self.ledger.entries(kind=STATE, after=number)
+        return [entry.body for entry in states if entry.body["charge"] == number and "value" in entry.body]
 
     def _serve(
         self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str, text: str | None

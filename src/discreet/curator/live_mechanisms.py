@@ -13,6 +13,8 @@ the ledger's file back, with an older state, an anchor (an entry's number and ha
 from __future__ import annotations
 
 import json
+import os
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -65,8 +67,24 @@ class Feed:
     version: str
 
 
+class Handle(_require.NearestNames):
+    """Answers questions to a started interactive mechanism: `mechanism`, with the `number` of its charge."""
+
+    __slots__ = ()
+    mechanism: Any
+    number: int
+
+    @abstractmethod
+    def answer(self, question: Any) -> Release:
+        """Answer one question."""
+
+    @abstractmethod
+    def on_ledger_of(self, curator: Any) -> bool:
+        """Return whether its price was paid in the ledger of this curator."""
+
+
 @dataclass(frozen=True, slots=True)
-class InteractiveHandle(_require.NearestNames):
+class InteractiveHandle(Handle):
     """Answers questions to a started interactive mechanism with `answer`.
 
     `number` is the number of its charge in the ledger; `Curator.resume` takes it after a restart.
@@ -128,6 +146,12 @@ class InteractiveHandle(_require.NearestNames):
         release = self._answer_in_turn(question)
         assert release is not None
         return release
+
+    def on_ledger_of(self, curator: Any) -> bool:
+        """Return whether its price was paid in the ledger of this curator."""
+        return not curator.away and os.path.realpath(self.ledger.path) == os.path.realpath(
+            curator.ledger.path
+        )
 
     def released(self) -> tuple[list[Any], int]:
         """Return the values of all answers since the start, in order, and how many questions failed after

@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -57,20 +57,28 @@ _SIGNATURE = 64
 Watch = Callable[[Any], Any]
 
 
-class CallbackError(Exception):
-    """Carries an error of the caller's function `progress`, to tell it from errors of the run."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
+# A run: each iteration takes one step and gives its public facts; its return value is the release.
+Steps = Generator[Any, None, Release]
 
 
-def _call_progress(progress: Watch, facts: Any) -> None:
-    """Call `progress`; raise its errors as CallbackError."""
-    try:
-        progress(facts)
-    except Exception as error:
-        raise CallbackError(error) from None
+def _run_through(steps: Steps, progress: Watch | None) -> Release:
+    """Take all steps, call `progress` after each, and return the release. What `progress` raises ends the
+    run: it was given public facts only, so that its error may be shown."""
+    if progress is not None and not callable(progress):
+        raise _require.fail("progress", progress, "a function of the progress, called after each step")
+    with closing(steps):
+        while True:
+            try:
+                facts = next(steps)
+            except StopIteration as end:
+                release: Release = end.value
+                return release
+            if progress is not None:
+                try:
+                    progress(facts)
+                except KeyboardInterrupt as stopped:
+                    # `noting_interruption` is on the other side.
+                    steps.throw(stopped)
 
 
 @contextmanager
@@ -83,7 +91,21 @@ def noting_interruption(advice: str) -> Iterator[None]:
         raise
 
 
-def train(
+def train(*run: Any, progress: Watch | None = None, **options: Any) -> Release:
+    """Take all steps of a new run (`steps`, with its arguments), and return its release.
+
+    An error of `progress` stops the run like a crash, and reaches the caller as it is; with a checkpoint,
+    `resume` continues the run.
+    """
+    return _run_through(steps(*run, **options), progress)
+
+
+def resume(*run: Any, progress: Watch | None = None, **options: Any) -> Release:
+    """Take all steps that are left of a run (`resumed_steps`, with its arguments); return its release."""
+    return _run_through(resumed_steps(*run, **options), progress)
+
+
+def steps(
     curator: Curator,
     mechanism: Stepped,
     checkpoint: str | Path | None = None,
@@ -91,10 +113,9 @@ def train(
     every: int = 100,
     analyst: str = STEWARD,
     text: str | None = None,
-    progress: Watch | None = None,
-) -> Release:
+) -> Steps:
     """Pay for a run, and run it in segments of `every` steps, with a checkpoint after each; without
-    `checkpoint`, in one segment.
+    `checkpoint`, in one segment. The charge is made before the first step.
 
     Guarantee: every step of the run that `mechanism.event` prices is run at most once, over all crashes,
                resumptions and processes that share the ledger.
@@ -105,10 +126,9 @@ def train(
                that.
     Assumes:   the ledger is not rolled back (an anchor kept elsewhere shows it), and the key is secret.
 
-    An error of `progress` stops the run like a crash, and reaches the caller as it is; with a checkpoint,
-    `resume` continues the run.
+    Between two steps the caller has the run, and may leave it: then it ends like one that crashed.
     """
-    _check_mechanism(mechanism, curator.source, progress)
+    _check_mechanism(mechanism, curator.source)
     path = None if checkpoint is None else _require_new_file(Path(checkpoint))
     if path is None:
         every = mechanism.length
@@ -133,25 +153,24 @@ def train(
         run = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))
         if path is not None:
             work.save(work.guarded(run.dump), charge, every)
-        return work.go_on(run, charge, every, progress)
+        return (yield from work.go_on(run, charge, every))
 
 
-def resume(
+def resumed_steps(
     curator: Curator,
     mechanism: Stepped,
     checkpoint: str | Path,
     *,
     every: int | None = None,
     analyst: str = STEWARD,
-    progress: Watch | None = None,
-) -> Release:
+) -> Steps:
     """Continue a run from its newest checkpoint, with the steps that are left, in segments of `every` steps;
     by default as many as before.
 
     Costs nothing: the whole run was paid for at its start.
     """
     path = Path(checkpoint)
-    _check_mechanism(mechanism, curator.source, progress)
+    _check_mechanism(mechanism, curator.source)
     header, raw = _read(path, curator.ledger)
     charge = curator.ledger.entry(header["charge"])
     if charge.kind != SPENDING or events.from_json(charge.body["event"]) != mechanism.event:
@@ -177,7 +196,7 @@ def resume(
         run = work.guarded(
             lambda: mechanism.restore(curator.source, raw, steps_taken, entropy=curator._entropy)
         )
-        return work.go_on(run, head, segment_length, progress)
+        return (yield from work.go_on(run, head, segment_length))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,42 +280,44 @@ class ChargedRun:
                 self._record(writer, head)
         return _counter(head), head
 
-    def guarded(self, compute: Callable[[], T]) -> T:
-        """Return `compute()`, which starts, restores or dumps the run. If it fails, the run has failed, and
-        only the steward is told why: the reason may depend on the data.
+    def guarded(
+        self, compute: Callable[[], T], passed_on: tuple[type[Exception], ...] = (InvalidInput,)
+    ) -> T:
+        """Return `compute()`, which starts, restores, steps or dumps the run. If it fails, the run has
+        failed, and only the steward is told why: the reason may depend on the data.
 
-        InvalidInput is passed on: it is about the checkpoint or the model.
+        InvalidInput is passed on where no step was taken yet: it is about the checkpoint or the model.
         """
         try:
             return compute()
-        except InvalidInput:
+        except passed_on:
             raise
         except Exception as error:
             raise self._forfeit() from (error if self._by_steward else None)
 
-    def go_on(self, run: Run, head: Entry, every: int, progress: Watch | None) -> Release:
+    def go_on(self, run: Run, head: Entry, every: int) -> Steps:
         """Take all remaining steps, in segments of `every`, and return the release; `head` is the entry that
-        moved the counter last.
+        moved the counter last. Gives the public facts of the run after each step.
 
         The order of a segment is fixed: claim its steps, run them, save the checkpoint.
         """
+
+        def step() -> Any:
+            run.step()
+            return run.progress
+
         length = int(self.charge.body["steps"])
         while run.steps_taken < length:
             end = min(run.steps_taken + every, length)
             head = self.claim(head, end)
+            # Steps can be taken in this block only: a trainer, for example, changes its model for it.
+            self.guarded(run.__enter__, ())
             try:
-                # Steps can be taken in this block only: a trainer, for example, changes its model for it.
-                with run:
-                    while run.steps_taken < end:
-                        run.step()
-                        if progress is not None:
-                            _call_progress(progress, run.progress)
-                raw = b"" if self.path is None else run.dump()
-            except CallbackError as stopped:
-                # `progress` was given public facts only, so that its error may be shown.
-                raise stopped.error from None
-            except Exception as error:
-                raise self._forfeit() from (error if self._by_steward else None)
+                while run.steps_taken < end:
+                    yield self.guarded(step, ())
+            finally:
+                run.__exit__(None, None, None)
+            raw = b"" if self.path is None else self.guarded(run.dump, ())
             self.save(raw, head, every)
         try:
             release = checked_release(run.release(), self.charge, self.mechanism)
@@ -380,10 +401,8 @@ def _counter(head: Entry) -> int:
     return int(head.body["to"]) if head.kind == SEGMENT else 0
 
 
-def _check_mechanism(mechanism: Any, source: AnySource, progress: Any) -> None:
+def _check_mechanism(mechanism: Any, source: AnySource) -> None:
     """Refuse, before anything is charged, a mechanism that cannot run in segments."""
-    if progress is not None and not callable(progress):
-        raise _require.fail("progress", progress, "a function of the progress, called after each step")
     _require.an_object(mechanism)
     if not isinstance(mechanism, Stepped):
         advice = "people.fit(...) fits an estimator" if isinstance(mechanism, FitsTables) else "a Trainer can"

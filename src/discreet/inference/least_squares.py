@@ -31,6 +31,7 @@ from scipy.sparse import linalg as sparse_linalg
 from .. import _require
 from .._errors import InvalidInput
 from .._require import OPEN_PROBABILITY
+from .._system import on_one_thread
 from . import _check
 from ._check import Floats
 
@@ -326,7 +327,7 @@ def _constrain(y: Floats, v: Floats, C: Floats, d: Floats) -> Estimate:
     """
     free = v > 0
     gap = d - C @ y
-    U, singular, W = linalg.svd(C[:, free], full_matrices=False)
+    U, singular, W = on_one_thread(linalg.svd)(C[:, free], full_matrices=False)
     r = _rank(singular)
     U, W = U[:, :r], W[:r]
     _agree(gap - U @ (U.T @ gap), np.abs(d) + np.abs(C) @ np.abs(y))
@@ -349,6 +350,7 @@ def _constrain(y: Floats, v: Floats, C: Floats, d: Floats) -> Estimate:
     return Estimate(values=x, _covariance_product=times, _variances=variances)
 
 
+@on_one_thread
 def _factors(tall: Floats) -> tuple[Floats, Floats, Any]:
     """Return Q, R, columns with tall[:, columns] = Q R, where Q has orthonormal columns and R is triangular.
 
@@ -407,6 +409,7 @@ def _public_facts(A: Floats, y: Floats, n: int) -> tuple[Floats, Floats]:
     return p, W[r:].T
 
 
+@on_one_thread
 def _right_factors(A: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the singular value decomposition U, singular, W with all rows of W (the right singular vectors).
 

@@ -21,6 +21,7 @@ from scipy import optimize, sparse
 from .. import _require
 from .._errors import InvalidInput
 from .._require import FINITE, NON_NEGATIVE, POSITIVE, at_least
+from .._system import on_one_thread
 from . import _check
 from ._check import Floats, Ints
 from .least_squares import RELATIVE_TOLERANCE, least_squares
@@ -205,7 +206,7 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
         best = worst
         active = B[:, u > 0]
         # the small multiple of the identity keeps a singular system solvable
-        step = -np.linalg.solve(active @ active.T + 1e-10 * np.eye(len(right_side)), gap)
+        step = -on_one_thread(np.linalg.solve)(active @ active.T + 1e-10 * np.eye(len(right_side)), gap)
         multiplier = multiplier + _step_length(multiplier, step, start, B, right_side) * step
     if (np.abs(gap) > 1e-9 * scale).any():
         raise _infeasible(C, d, y, v)

@@ -76,11 +76,10 @@ if TYPE_CHECKING:
         Performance as Performance,
     )
     from .training.trainer import (
-        Progress as Progress,
-    )
-    from .training.trainer import (
         Trainer as Trainer,
     )
+    from .training.watching import Progress as Progress
+    from .training.watching import PublicSet as PublicSet
 
 # The public names of each module. For those who check types, the same names are imported above.
 _NAMES = {
@@ -95,7 +94,8 @@ _NAMES = {
     "training.gradient_noise": "Dense Toeplitz square_root",
     "training.optimizers": "SGD Adam warmup_cosine",
     "training.schedules": "BallsInBins Poisson TruncatedPoisson smallest_limit",
-    "training.trainer": "Performance Progress Trainer",
+    "training.trainer": "Performance Trainer",
+    "training.watching": "Progress PublicSet",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

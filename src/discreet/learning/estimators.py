@@ -50,7 +50,8 @@ from ..tabular.estimator_base import (
 from ..tabular.rows import Design, features_of
 from .training.data import Examples, Tabular
 from .training.optimizers import SGD
-from .training.trainer import Progress, Trainer
+from .training.trainer import Trainer
+from .training.watching import Progress
 
 __all__ = ["DPClassifier", "DPRegressor", "SGDLogisticRegression", "default_batch", "encode_rows", "network"]
 
@@ -166,7 +167,9 @@ class SGDEstimator(ArrayEstimator):
         self._check_parameters()
         trainer = self._build_trainer(public, X.shape[1], outputs, self._delta_or(None))
         examples = Examples(self._scale(X), self._target_tensor(y), public)
-        return self._adopt_release(trainer(examples, entropy=Entropy(), progress=self.progress), trainer)
+        return self._adopt_release(
+            trainer(examples, entropy=Entropy(), progress=self.progress or False), trainer
+        )
 
     @abstractmethod
     def _target_tensor(self, y: Any) -> Tensor:

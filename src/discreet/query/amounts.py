@@ -19,12 +19,32 @@ from .scan import binary, coalesced, convert, integer_literal
 class Argument(NamedTuple):
     """Holds the argument of an aggregate as SQL: `node` times `times` is its value in steps of the grid.
 
-    `largest`: a bound on the absolute value of `node`; None where none is known.
+    `ends`: the least and the largest value in steps to which it is clipped as it is written; None where that
+    is not known.
     """
 
     node: Node
-    times: int
-    largest: int | None
+    times: int = 1
+    ends: tuple[int, int] | None = None
+
+    @property
+    def largest(self) -> int | None:
+        """A bound on the absolute value of `node`; None where none is known."""
+        return None if self.ends is None else max(map(abs, self.ends)) // self.times
+
+
+def limited(x: Argument, low: int, high: int) -> Argument:
+    """Return an argument clipped to [`low`, `high`] steps, unchanged where it is so already; NULL stays
+    NULL."""
+    if x.ends is not None and low <= x.ends[0] and x.ends[1] <= high:
+        return x
+    least_of, most = (integer_literal(end) for end in (-(-low // x.times), high // x.times))
+    cases = [
+        (exp.LT(this=x.node.copy(), expression=least_of), least_of.copy()),
+        (exp.GT(this=x.node.copy(), expression=most), most.copy()),
+    ]
+    node = exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=x.node)
+    return Argument(node, x.times, (low, high))
 
 
 def aggregate_of(m: Measure, x: Argument | None) -> Node:

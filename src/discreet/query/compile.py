@@ -9,11 +9,12 @@ hash is fresh for every run.
 
 Guarantee: for every key of the hash, two tables that differ in one unit give amounts that differ in that
            unit's contribution only.
-Proof:     the hash reads which unit and which group it is, by names that do not change when other rows are
-           added or removed: a person's id, or for a single row its content with a number among equal rows
-           (`scan.identity`), and the group's own keys. So every other unit makes the same choice in both
-           tables. Rows with equal content are interchangeable: without one of them, the last number is
-           missing.
+Proof:     a row belongs to one unit, and depends on rows of that unit and on public tables only
+           (`sources.carried`). The hash reads which unit and which group it is, by names that do not change
+           when other rows are added or removed: a person's id, or for a single row its content, and the
+           group's own keys. So every other unit makes the same choice in both tables. Rows with equal content
+           make one choice, and count as often as there are such rows (the column w): each adds one and the
+           same limited amount.
 Assumes:   nothing about the hash. That the choice is uniform and independent between units, so that answers
            favor no group, is a property of `semantics.KeyedHash`; tests/query/test_choice.py measures both.
 Equal hashes are ordered by the group's keys.
@@ -38,6 +39,7 @@ from .amounts import (
     in_steps,
     largest_amount,
     least,
+    limited,
     wide_sum,
 )
 from .domain import Kind
@@ -46,20 +48,7 @@ from .measures import Bounding, Choice, Measure, grid
 from .nodes import Column, Expr, Literal, literal, make, sql
 from .operators import if_
 from .plan import GroupKey, Plan
-from .scan import (
-    Kinds,
-    all_of,
-    binary,
-    clean,
-    convert,
-    identity,
-    integer_literal,
-    not_null,
-    raw_columns,
-    refuse_without_row_numbers,
-    source_sql,
-    used_columns,
-)
+from .scan import Kinds, Reader, all_of, binary, clean, convert, integer_literal, not_null
 from .sources import columns_of
 
 
@@ -67,37 +56,39 @@ class Compiler:
     """Builds the engine's queries of one plan, and has the engine's `Dialect` write them as text. The public
     methods return such a text; their docstrings say which rows the query has.
 
-    `key` is the secret key of the hash in this run. Names of columns in these queries: u the unit, i its
-    identity where the unit is a row, j the index of the group, k0, k1, ... the group keys, x0, x1, ... the
-    arguments of aggregates, a0, a1, ... the amounts of one unit, m0, m1, ... the measures, h the rank by
-    which groups are chosen, vk and vi a public value and its index. A stored column t0c1 is t0c1r before it
-    is clipped.
+    `key` is the secret key of the hash in this run. Names of columns in these queries: u the unit, w how many
+    rows of the table a row stands for (`Carried.multiplicity`), j the index of the group, k0, k1, ... the
+    group keys, x0, x1, ... the arguments of aggregates, a0, a1, ... the amounts of one unit, m0, m1, ... the
+    measures, h the rank by which groups are chosen, vk and vi a public value and its index. A stored column
+    t0c1 is t0c1r before it is clipped.
     """
 
     def __init__(self, plan: Plan, bounding: Bounding, kinds: Kinds, key: int, dialect: Dialect) -> None:
-        self.plan, self.bounding, self.kinds, self.key, self.dialect = plan, bounding, kinds, key, dialect
+        self.plan, self.bounding, self.key, self.dialect = plan, bounding, key, dialect
+        arguments = [part for a in plan.aggregates for part in (a.argument, a.second)]
+        used = columns_of(*(k.expression for k in plan.keys), *arguments)
+        self.reader = Reader(plan.source, used, kinds, plan.public)
         # columns of tables as they are stored, before clipping: (declared fact, kind) by name
-        self.raw = raw_columns(plan.source, kinds)
+        self.raw = self.reader.raw
+        # whether a unit may have several rows
+        self.many = not self.reader.carried.single
         # whether a unit may be in more groups than may count, so that some are chosen
         self.chooses = (
-            plan.many and bool(plan.keys) and (plan.groups is None or plan.groups > bounding.groups)
+            self.many and bool(plan.keys) and (plan.groups is None or plan.groups > bounding.groups)
         )
-        # Where a single row is the unit and a join repeats it, `plan.unit` is its position in the table,
-        # which says which rows belong to it, and the hash reads its identity. Computing the identity takes a
-        # sort, so only queries that choose read it.
-        self.identity = refuse_without_row_numbers(
-            identity(plan.source, plan.unit) if plan.many else None, dialect
-        )
+        # the columns of the unit, and of multiplicities, where they are needed
+        self.units = ["u"] if self.many else []
+        self.weights = [] if self.reader.carried.multiplicity is None else ["w"]
 
     def additive(self, measures: list[Measure]) -> str:
         """Return one row per group: its index, the measures in order, and then, where groups are not public,
         its keys."""
         columns, arguments = self._arguments(measures)
-        sums = [aggregate_of(m, arguments[i]) for i, m in enumerate(measures)]
-        if not self.plan.many and self.plan.known_keys:
+        sums = [aggregate_of(m, self._limited(m, arguments[i])) for i, m in enumerate(measures)]
+        if not self.many and self.plan.known_keys:
             return self._grouped_first(columns, sums)
-        query = self._keyed(columns, choosing=self.chooses)
-        if not self.plan.many:
+        query = self._keyed(columns)
+        if not self.many:
             totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
             return self._finish(query, "keyed", totals)
         amounts = [
@@ -105,9 +96,10 @@ class Compiler:
             for i, (m, total) in enumerate(zip(measures, sums, strict=True))
         ]
         totals = [
-            aliased(wide_sum(name(f"a{i}"), largest_amount(m, self.bounding)), f"m{i}")
+            aliased(self._sum_of_units(name(f"a{i}"), largest_amount(m, self.bounding)), f"m{i}")
             for i, m in enumerate(measures)
         ]
+        amounts += [aliased(exp.Max(this=name(w)), w) for w in self.weights]
         if self.chooses:
             return self._finish(self._with_chosen_totals(query, amounts), "chosen", totals)
         pairs = select(name("u"), name("j"), *amounts).from_("keyed")
@@ -130,14 +122,14 @@ class Compiler:
     def distinct(self, expression: Expr) -> str:
         """Return the number of different values in each group, where each unit contributes at most
         `Bounding.rows` of them."""
-        query = self._keyed([("x0", sql(clean(expression)))], choosing=self.plan.many)
+        query = self._keyed([("x0", sql(clean(expression)))])
         query = self._with_choice(query, [*self._hash_columns(), "x0"])
-        if self.plan.many:
+        if self.many:
             hashed = [name(n) for n in self._hash_columns()]
             mine = select(name("u"), name("j"), *hashed, name("x0")).distinct().from_("chosen")
             # "mine" are the different values of each unit in each of its groups
             query = query.with_("mine", as_=mine.where(not_null("x0")))
-            order = self._hash(self._who(), *self._group(), name("x0"))
+            order = self._hash(name("u"), *self._group(), name("x0"))
             picked = semantics.SmallestValues(
                 alias="picked", source="mine", order=order, n=self.bounding.rows
             )
@@ -153,12 +145,13 @@ class Compiler:
         nearest = semantics.NearestWhole(this=semantics.RoundHalfAway(this=sql(scaled)))
         bounded = least(greatest(nearest, integer_literal(0)), integer_literal(choice.points - 1))
         present = if_(exp.Not(this=exp.Is(this=sql(x), expression=exp.Null())), bounded)
-        query = self._keyed([("x0", present)], choosing=self.plan.many)
+        query = self._keyed([("x0", present)])
         query = self._with_choice(query, [*self._hash_columns(), "x0"])
         query = query.with_("present", as_=select("*").from_("chosen").where(not_null("x0")))
-        if self.plan.many:
+        if self.many:
             query = self._some_rows(query)
-            return self._finish(query, "picked", [aliased(exp.Count(this=exp.Star()), "m0")], "x0")
+            counted = wide_sum(name("w")) if self.weights else exp.Count(this=exp.Star())
+            return self._finish(query, "picked", [aliased(counted, "m0")], "x0")
         return self._finish(query, "present", [aliased(exp.Count(this=exp.Star()), "m0")], "x0")
 
     def _some_rows(self, query: SelectNode) -> SelectNode:
@@ -167,7 +160,7 @@ class Compiler:
 
         `SmallestRows` numbers equal values of one unit (o), so that each of its rows has a hash of its own.
         """
-        order = self._hash(self._who(), *self._group(), name("x0"), name("o"))
+        order = self._hash(name("u"), *self._group(), name("x0"), name("o"))
         picked = semantics.SmallestRows(
             alias="picked", source="present", columns=self._hash_columns(), order=order, n=self.bounding.rows
         )
@@ -177,13 +170,15 @@ class Compiler:
     def frequencies(self, choice: Choice) -> str:
         """Return how often each public value occurs in each group: (group, index of the value, number). A
         unit counts at most `Bounding.rows` times for each value."""
-        query = self._keyed([("k", sql(choice.expression))], choosing=self.chooses)
-        query = self._with_choice(query, ["k"])
+        query = self._keyed([("k", sql(choice.expression))])
+        query = self._with_choice(query, [*self.weights, "k"])
         indexed = select("*").from_("chosen").join(_values(choice.values, "v"), on=_equal("k", "vk"))
         query = query.with_("indexed", as_=indexed)
         source, total = "indexed", exp.Count(this=exp.Star())
-        if self.plan.many:
+        if self.many:
             limited = least(exp.Count(this=exp.Star()), integer_literal(self.bounding.rows))
+            if self.weights:
+                limited = binary(exp.Mul, limited, exp.Max(this=name("w")))
             # "mine" are the limited counts of each unit, group and value
             mine = select(name("j"), name("vi"), aliased(limited, "n")).from_("indexed")
             query = query.with_("mine", as_=mine.group_by(name("u"), name("j"), name("vi")))
@@ -207,12 +202,20 @@ class Compiler:
         that name. Arguments of sums and squares are in whole steps of their grid, others as they are."""
         summed = {m.expression for m in measures if m.kind in ("sum", "square")}
         unique = list(dict.fromkeys(m.expression for m in measures if m.expression is not None))
-        summands = [self._steps(e) if e in summed else Argument(sql(clean(e)), 1, None) for e in unique]
+        summands = [self._steps(e) if e in summed else Argument(sql(clean(e))) for e in unique]
         columns = [(f"x{i}", summand.node) for i, summand in enumerate(summands)]
         arguments = [summand._replace(node=name(f"x{i}")) for i, summand in enumerate(summands)]
         return columns, [
             None if m.expression is None else arguments[unique.index(m.expression)] for m in measures
         ]
+
+    def _limited(self, m: Measure, x: Argument | None) -> Argument | None:
+        """Return the argument of a sum within the range of its measure, in every row: where the unit is a
+        row, nothing else limits what it adds."""
+        if self.many or x is None or m.expression is None or m.kind not in ("sum", "square"):
+            return x
+        _, low, high = grid(m.expression.domain)
+        return limited(x, low, high)
 
     def _steps(self, x: Expr) -> Argument:
         """Return a number in steps of its grid, as BIGINT: clipped to its range, NULL where it is not
@@ -224,37 +227,38 @@ class Compiler:
             whole_ends = float(fact.lower).is_integer() and float(fact.upper).is_integer()
             # whole numbers are added up as they are, and their sum is multiplied by 1 / step
             if kind == "integer" and whole_ends and step <= 1:
-                largest = max(abs(int(fact.lower)), abs(int(fact.upper)))
-                return Argument(clipped_integer(raw, fact), int(1 / step), largest)
-            return Argument(column_in_steps(raw, fact, step), 1, max(map(abs, bounds_in_steps(fact, step))))
-        return Argument(semantics.NearestWhole(this=in_steps(sql(clean(x)), step)), 1, None)
+                ends = int(fact.lower / step), int(fact.upper / step)
+                return Argument(clipped_integer(raw, fact), int(1 / step), ends)
+            return Argument(column_in_steps(raw, fact, step), ends=bounds_in_steps(fact, step))
+        return Argument(semantics.NearestWhole(this=in_steps(sql(clean(x)), step)))
 
-    def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> SelectNode:
+    def _sum_of_units(self, amount: Node, largest: int) -> Node:
+        """Return the sum of an amount over all units, each of which counts as often as its multiplicity."""
+        if not self.weights:
+            return wide_sum(amount, largest)
+        return wide_sum(binary(exp.Mul, convert(amount, "wide"), name("w")))
+
+    def _keyed(self, columns: list[tuple[str, Node]]) -> SelectNode:
         """Add WITH keyed AS (unit u, group index j, arguments): every row of a group, before units' groups or
-        rows are chosen; `choosing` adds the columns that the choice needs."""
+        rows are chosen."""
         keys = self.plan.keys
-        query = select().with_("read", as_=self._rows(columns, choosing))
-        names = ["u", *self._identity_columns(choosing), *(alias for alias, _ in columns)]
+        query = select().with_("read", as_=self._rows(columns))
+        names = [*self.units, *self.weights, *(alias for alias, _ in columns)]
         if self.plan.known_keys:
             return query.with_("keyed", as_=self._indexed(keys, names))
         return self._with_occurring_groups(query, keys, names)
 
-    def _rows(self, columns: list[tuple[str, Node]], choosing: bool = False) -> SelectNode:
+    def _rows(self, columns: list[tuple[str, Node]]) -> SelectNode:
         """Return SELECT of the unit, the keys and the arguments of every row."""
         keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.plan.keys)]
         projections = [aliased(node, alias) for alias, node in columns]
-        identities = [aliased(name(str(self.identity)), n) for n in self._identity_columns(choosing)]
-        rows = select(aliased(name(self.plan.unit), "u"), *identities, *keys, *projections)
-        return rows.from_(self._source(choosing).subquery("s"))
-
-    def _identity_columns(self, choosing: bool) -> list[str]:
-        """Return the column of the unit's identity ("i"), where the unit is a row whose position (the column
-        "u") depends on other rows, and a choice needs it."""
-        return ["i"] if choosing and self.identity is not None else []
-
-    def _who(self) -> Node:
-        """Return the column that names a unit independently of other rows."""
-        return name("u" if self.identity is None else "i")
+        carried = self.reader.carried
+        units = [aliased(name(carried.unit), u) for u in self.units]
+        weights = [aliased(name(str(carried.multiplicity)), w) for w in self.weights]
+        # a SELECT needs a column, even if none is used
+        columns_read = [*units, *weights, *keys, *projections] or [aliased(integer_literal(1), "x")]
+        rows = select(*columns_read)
+        return rows.from_(self.reader.sql().subquery("s"))
 
     def _group(self) -> list[Node]:
         """Return the columns that name a group independently of other rows: its index where all groups are
@@ -263,10 +267,10 @@ class Compiler:
 
     def _hash_columns(self) -> list[str]:
         """Return the columns that the hash of one unit's rows in one group needs beside u and j."""
-        if not self.plan.many:
+        if not self.many:
             return []
         keys = [] if self.plan.known_keys else [f"k{i}" for i in range(len(self.plan.keys))]
-        return [*self._identity_columns(True), *keys]
+        return [*self.weights, *keys]
 
     def _key_value(self, x: Expr) -> Node:
         """Return a key for comparison: a stored column that is declared as categories as it is, without a
@@ -333,7 +337,7 @@ class Compiler:
         the same number."""
         groups = self.plan.groups
         bits = 32 if groups is None else max(1, (groups - 1).bit_length())
-        return semantics.Rank(this=self._hash(self._who(), *self._group()), low=name("j"), bits=bits)
+        return semantics.Rank(this=self._hash(name("u"), *self._group()), low=name("j"), bits=bits)
 
     def _hash(self, *parts: Node) -> Node:
         """Return a keyed hash of some columns: over random keys, the order of the hashes of one unit is
@@ -344,7 +348,7 @@ class Compiler:
         """Add WITH chosen AS the rows that count, with the columns `names`: of each unit the rows in its
         groups with the smallest ranks. Sums use `_with_chosen_totals` instead."""
         if not self.chooses:
-            chosen = select(name("u"), name("j"), *(name(n) for n in names)).from_("keyed")
+            chosen = select(*(name(n) for n in (*self.units, "j", *names))).from_("keyed")
             return query.with_("chosen", as_=chosen)
         rank = aliased(self._rank(), "h")
         ranked = select(name("u"), name("j"), *(name(n) for n in names), rank).from_("keyed")
@@ -373,15 +377,6 @@ class Compiler:
             outer.set(argument, clause)
             query = outer
         return self.dialect.write(query)
-
-    def _source(self, choosing: bool = False) -> SelectNode:
-        """Return SELECT of the relation that the plan reads, with the columns that it uses."""
-        arguments = [part for a in self.plan.aggregates for part in (a.argument, a.second)]
-        used = columns_of(*(k.expression for k in self.plan.keys), *arguments)
-        used |= used_columns(self.plan.source)
-        if choosing and self.identity is not None:
-            used.add(self.identity)
-        return source_sql(self.plan.source, used, self.kinds)
 
 
 def _position(keyed: SelectNode, k: GroupKey, i: int) -> tuple[SelectNode, Node]:

@@ -13,7 +13,7 @@ from .._public import Categories, Text
 from ..tables.columns import can_match, no_match
 from .nodes import Call, Column, Expr, walk
 from .scan import Kinds
-from .sources import Filtered, From, Joined, Marked, Projected, Scan
+from .sources import Filtered, From, Joined, Marked, Projected, Scan, children, unit_scan
 
 # operators that compare their first argument with each other one
 _EQUALITIES = ("=", "<>", "same", "in")
@@ -44,16 +44,8 @@ def _compared(node: From) -> Iterator[tuple[Expr, Expr]]:
         for part in walk(condition):
             if isinstance(part, Call) and part.op in _EQUALITIES:
                 yield from ((part.args[0], other) for other in part.args[1:])
-    for child in _children(node):
+    for child in children(node):
         yield from _compared(child)
-
-
-def _children(node: From) -> tuple[From, ...]:
-    if isinstance(node, Scan):
-        return ()
-    if isinstance(node, Joined):
-        return (node.left, node.right)
-    return (node.child, node.right) if isinstance(node, Marked) else (node.child,)
 
 
 def _stored(node: From, kinds: Kinds) -> Stored:
@@ -64,11 +56,12 @@ def _stored(node: From, kinds: Kinds) -> Stored:
         names = [name for name, fact in node.schema if name != node.unit and _is_text(fact)]
         names += [] if node.unit is None else [node.unit]
         return {node.alias(name): (node.table, name, own[name]) for name in names if name in own}
-    below = {alias: column for child in _children(node) for alias, column in _stored(child, kinds).items()}
+    below = {alias: column for child in children(node) for alias, column in _stored(child, kinds).items()}
     if isinstance(node, Filtered | Joined | Marked | Projected):
         return below
     # `UnitAggregate` has the unit and its keys under names of its own.
-    unit = below.get(f"{node.unit.removesuffix('u')}w")
+    scan = unit_scan(node)
+    unit = None if scan is None else below.get(f"{scan.prefix}w")
     renamed = {f"{node.prefix}w": unit} if unit is not None else {}
     for i, key in enumerate(node.keys):
         if isinstance(key, Column) and key.name in below:

@@ -17,69 +17,63 @@ from .domain import Kind
 from .errors import Node
 from .nodes import Call, Column, Expr, literal, sql
 from .operators import if_
-from .scan import (
-    Kinds,
-    binary,
-    convert,
-    identity,
-    integer_literal,
-    raw_columns,
-    refuse_without_row_numbers,
-    source_sql,
-    used_columns,
-)
+from .scan import Kinds, Reader, binary, convert, integer_literal
 from .sources import columns_of
 from .workload_cells import FALSE, MISSING, TRUE, CompiledCounts, Family, Mark
 
 
-def counts_sql(
-    compilation: CompiledCounts, kinds: Kinds, max_rows: int | None, key: int, dialect: Dialect
-) -> str:
+def counts_sql(compilation: CompiledCounts, kinds: Kinds, max_rows: int, key: int, dialect: Dialect) -> str:
     """Return SQL whose result has one row for each combination of classes that occurs: the classes c0, c1,
     ... of the marks, and n, the number of rows.
 
-    With `max_rows`, at most that many rows of each unit count: its combinations are taken in the order of a
-    hash with the secret `key`, each with as many rows as are left of `max_rows`. Which rows of a unit count
-    depends on its own rows and the key alone, so that one unit changes the counts by at most `max_rows` in
-    all.
+    Where a unit may have several rows, at most `max_rows` of each count: its combinations are taken in the
+    order of a hash with the secret `key`, each with as many rows as are left of `max_rows`. Which rows of a
+    unit count depends on its own rows and the key alone, so that one unit changes the counts by at most
+    `max_rows` in all.
 
-    Columns of the query: u the unit, i its identity, r the rows of a unit in one combination, h their hash, t
-    the running total of r in the order of h.
+    Columns of the query: u the unit, w how many rows of the table a row stands for
+    (`sources.Carried.multiplicity`), r the rows of a unit in one combination, h their hash, t the running
+    total of r in the order of h.
     """
-    used = columns_of(*(m.expression for m in compilation.marks)) | used_columns(compilation.source)
-    # Where the unit is a single row that a join repeats, the column of the unit is its position in the table,
-    # which depends on other rows; the hash reads its identity (`scan.identity`), which does not.
-    who = refuse_without_row_numbers(
-        identity(compilation.source, compilation.unit) if max_rows is not None else None, dialect
+    reader = Reader(
+        compilation.source, columns_of(*(m.expression for m in compilation.marks)), kinds, compilation.public
     )
-    used |= {who} if who is not None else set()
-    source = source_sql(compilation.source, used, kinds).subquery("s")
-    raw = raw_columns(compilation.source, kinds)
-    marks = [aliased(_index(m, _value(m, raw)), f"c{i}") for i, m in enumerate(compilation.marks)]
-    rows = select(
-        aliased(name(compilation.unit), "u"), aliased(name(who or compilation.unit), "i"), *marks
-    ).from_(source)
+    marks = [aliased(_index(m, _value(m, reader.raw)), f"c{i}") for i, m in enumerate(compilation.marks)]
+    source = reader.sql().subquery("s")
     codes = [name(f"c{i}") for i in range(len(marks))]
+    if reader.carried.single:
+        rows = select(*(marks or [aliased(integer_literal(1), "x")])).from_(source)
+        query = select(*codes, aliased(exp.Count(this=exp.Star()), "n")).from_("rows")
+        return dialect.write(_group_by(query.with_("rows", as_=rows), codes))
+    multiplicity = reader.carried.multiplicity
+    weights = [] if multiplicity is None else ["w"]
+    weight_columns = [aliased(name(str(multiplicity)), w) for w in weights]
+    rows = select(aliased(name(reader.carried.unit), "u"), *weight_columns, *marks).from_(source)
     query = select().with_("rows", as_=rows)
-    if max_rows is None:
-        query = query.select(*codes, aliased(exp.Count(this=exp.Star()), "n")).from_("rows")
-        return dialect.write(_group_by(query, codes))
-    pairs = select(name("u"), name("i"), *codes, aliased(exp.Count(this=exp.Star()), "r")).from_("rows")
+    pairs = select(
+        name("u"),
+        *(aliased(exp.Max(this=name(w)), w) for w in weights),
+        *codes,
+        aliased(exp.Count(this=exp.Star()), "r"),
+    ).from_("rows")
     pairs = pairs.where(_counts_row(compilation))
-    query = query.with_("pairs", as_=pairs.group_by(name("u"), name("i"), *(c.copy() for c in codes)))
-    rank = semantics.KeyedHash(key=key, expressions=[name("i"), *(c.copy() for c in codes)])
-    ranked = select(name("u"), *(c.copy() for c in codes), name("r"), aliased(rank, "h")).from_("pairs")
+    query = query.with_("pairs", as_=pairs.group_by(name("u"), *(c.copy() for c in codes)))
+    rank = semantics.KeyedHash(key=key, expressions=[name("u"), *(c.copy() for c in codes)])
+    kept = [*(name(w) for w in weights), *(c.copy() for c in codes), name("r")]
+    ranked = select(name("u"), *kept, aliased(rank, "h")).from_("pairs")
     query = query.with_("ranked", as_=ranked)
     order = [name(n) for n in ("h", *(f"c{i}" for i in range(len(marks))))]
     running_total = semantics.WindowSum(this=name("r"), by=[name("u")], order=order)
-    running = select(*(c.copy() for c in codes), name("r"), aliased(running_total, "t")).from_("ranked")
+    running = select(*(column.copy() for column in kept), aliased(running_total, "t")).from_("ranked")
     query = query.with_("running", as_=running)
     # The combinations before this one have t - r rows; of its own r rows as many count as are left of
     # `max_rows`.
     remaining = binary(exp.Sub, integer_literal(max_rows), binary(exp.Sub, name("t"), name("r")))
-    kept_rows = semantics.Greatest(
+    kept_rows: Node = semantics.Greatest(
         expressions=[semantics.Least(expressions=[name("r"), remaining]), integer_literal(0)]
     )
+    if weights:
+        kept_rows = binary(exp.Mul, kept_rows, name("w"))
     total = convert(semantics.WideSum(this=kept_rows), "bigint")
     query = query.select(*(c.copy() for c in codes), aliased(total, "n")).from_("running")
     return dialect.write(_group_by(query, codes))
@@ -121,7 +115,7 @@ def _group_by(query: SelectNode, codes: list[Node]) -> SelectNode:
 
 def _value(mark: Mark, raw: dict[str, tuple[Fact, str]]) -> Node:
     """Return the SQL of a mark's expression: a key that is a stored column declared as categories as it is,
-    without a conversion to DOUBLE (`raw`, from `scan.raw_columns`), and any other expression as computed."""
+    without a conversion to DOUBLE (`raw`, from `scan.Reader`), and any other expression as computed."""
     x = mark.expression
     if mark.values is not None and isinstance(x, Column) and x.name in raw:
         fact, _ = raw[x.name]

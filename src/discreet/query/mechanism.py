@@ -318,6 +318,11 @@ class Query(Mechanism):
         return self._allocation.event
 
     @property
+    def declared_groups(self) -> int | None:
+        """How many groups the answer has; None where they are not declared."""
+        return self._plan.groups
+
+    @property
     def asked(self) -> tuple[Any, float] | None:
         """The (epsilon, delta) that was asked for; None for a price in rho."""
         return None if self.epsilon is None else (self.epsilon, float(self.delta))

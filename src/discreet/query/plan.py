@@ -32,7 +32,7 @@ from .errors import Node, QueryError, Refusal, refuse
 from .nodes import Call, Expr, Literal, OutputReference, computable, key, make, walk
 from .parse import hinted, parse, why_not
 from .relation import Relations, Scope
-from .sources import From, Relation, Scan, source_key
+from .sources import Carried, From, Relation, Scan, carried, source_key
 
 __all__ = ["Aggregate", "Call", "GroupKey", "Plan", "plan"]
 
@@ -57,15 +57,14 @@ class GroupKey:
 class Plan:
     """Describes one checked query.
 
-    `unit`: the column of `source` that says to which unit of privacy (a person, or a row) a row belongs;
-    `many`: whether one unit may have several rows. `outputs`: the name and expression of each column of the
+    `public`: the facts of the tables that `source` reads, which together say how rows carry their unit of
+    privacy (a person, or a row). `outputs`: the name and expression of each column of the
     answer; these expressions, `having` and `order` (expression, whether descending) are over keys and
     released aggregates.
     """
 
     source: From
-    unit: str
-    many: bool
+    public: Public = field(compare=False)
     keys: tuple[GroupKey, ...]
     aggregates: tuple[Aggregate, ...]
     outputs: tuple[tuple[str, Expr], ...]
@@ -73,6 +72,18 @@ class Plan:
     order: tuple[tuple[Expr, bool], ...] = ()
     limit: int | None = None
     offset: int = 0
+    carried: Carried = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        whose = carried(self.source, self.public)
+        if whose is None:
+            raise QueryError("only public tables are read, and no privacy is needed for these.")
+        object.__setattr__(self, "carried", whose)
+
+    @property
+    def many(self) -> bool:
+        """Whether one unit may have several rows."""
+        return not self.carried.single
 
     @property
     def known_keys(self) -> bool:
@@ -175,14 +186,13 @@ class _Planner:
             raise refuse(window, *why_not(window))
         self.select, self.public = select, public
         relation, scope = Relations(public).bind(select, {})
-        if relation.unit is None:
+        if relation.carried is None:
             raise refuse(
                 select,
                 "only public tables are read, and no privacy is needed for these",
                 "Query them directly.",
             )
         self.relation: Relation = relation
-        self.unit: str = relation.unit
         self.scope: Scope = scope
         self.row = Binder(scope)
         # the keys as bound, before `_key` restricts them to whole or finite numbers
@@ -222,8 +232,7 @@ class _Planner:
             )
         return Plan(
             source=self.relation.node,
-            unit=self.unit,
-            many=self.relation.many,
+            public=self.public,
             keys=tuple(self.keys),
             aggregates=tuple(self.aggregates),
             outputs=tuple(self.outputs),

@@ -23,8 +23,7 @@ from .nodes import Call, Column, Expr, OutputReference, walk
 from .plan import Plan, PublicSize, confidence_of_each, public_rows
 from .price import Allocation, Selector, units_always_shown
 from .release import direct
-from .scan import used_columns
-from .sources import Filtered, Joined, Scan, columns_of, scans
+from .sources import Filtered, Joined, Scan, columns_of, expressions_of, scans
 
 # the confidence of the errors in the sentences below
 PROMISED = 0.95
@@ -287,7 +286,7 @@ def _categories_used(plan: Plan) -> list[str]:
     """Return the columns with declared categories that conditions or aggregates read; a key says itself that
     rows of other values are in no group."""
     arguments = [part for a in plan.aggregates for part in (a.argument, a.second)]
-    used = columns_of(*arguments) | used_columns(plan.source)
+    used = columns_of(*arguments, *expressions_of(plan.source))
     return [
         column
         for scan in scans(plan.source)

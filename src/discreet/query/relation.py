@@ -40,7 +40,7 @@ from .domain import Kind, ValueDomain, boolean, declared, number
 from .errors import Node, position, refuse
 from .nodes import Call, Column, Expr, Literal, make
 from .parse import quoted
-from .sources import Filtered, From, Joined, Marked, Projected, Relation, Scan, UnitAggregate, columns_of
+from .sources import Filtered, From, Joined, Marked, Projected, Relation, Scan, UnitAggregate, carried
 
 # The schemas that may be written before the name of a table: "main" in DuckDB, "public" in PostgreSQL. All
 # declared tables are in this one schema.
@@ -126,15 +126,15 @@ def _first_mention(node: exp.Column) -> Node:
 class PerUnitBinder:
     """Binds a sub-query that groups by the unit.
 
-    `relation`: what the sub-query reads; `scope`: the names of its columns; `prefix`: tells the result's
-    columns from those of other tables; `unit`: the declared column of the unit, for messages. The result has
-    one row per unit and combination of keys, with these columns: {prefix}u the unit as the engine has it,
-    {prefix}w the unit as text, {prefix}k0, k1, ... the other keys, {prefix}a0, a1, ... the aggregates
-    (`scan.source_sql` writes them).
+        `relation`: what the sub-query reads; `scope`: the names of its columns; `prefix`: tells the result's
+    XX The result has
+        one row per unit and combination of keys, with these columns: {prefix}u the unit as the engine has it,
+        {prefix}w the unit as text, {prefix}k0, k1, ... the other keys, {prefix}a0, a1, ... the aggregates
+        (`scan.Reader` writes them).
     """
 
-    def __init__(self, relation: Relation, scope: Scope, prefix: str, unit: str | None) -> None:
-        self.relation, self.scope, self.prefix, self.unit = relation, scope, prefix, unit
+    def __init__(self, relation: Relation, scope: Scope, prefix: str, public: Public) -> None:
+        self.relation, self.scope, self.prefix, self.public = relation, scope, prefix, public
         self.keys: list[Expr] = []
         self.aggregates: list[tuple[str, Expr | None]] = []
 
@@ -154,12 +154,12 @@ class PerUnitBinder:
         else:
             only(group, {"expressions"}, "in GROUP BY")
             grouped = [row(by_position(node, select)) for node in group.expressions]
-        if self.relation.unit is None or not any(key in self.relation.unit_keys for key in grouped):
+        if self.relation.carried is None or not any(key in self.relation.unit_keys for key in grouped):
             raise refuse(
                 select if group is None else group,
                 "a sub-query that aggregates must keep the unit of privacy",
-                f"Add {self.unit} to its GROUP BY."
-                if self.unit
+                f"Add {self.public.unit.column} to its GROUP BY."
+                if self.public.unit.column
                 else "Here the unit is a single row: aggregate in the outer query.",
             )
         self.keys = [key for key in grouped if key not in self.relation.unit_keys]
@@ -172,13 +172,11 @@ class PerUnitBinder:
             columns[name] = binder(inner)
         having = select.args.get("having")
         condition = None if having is None else binder.condition(having.this)
-        assert self.relation.unit is not None
-        node: From = UnitAggregate(
-            self.relation.node, self.prefix, self.relation.unit, tuple(self.keys), tuple(self.aggregates)
-        )
+        node: From = UnitAggregate(self.relation.node, self.prefix, tuple(self.keys), tuple(self.aggregates))
+        whose = carried(node, self.public)
         if condition is not None:
             node = Filtered(node, condition)
-        return Relation(node, columns, f"{self.prefix}u", frozenset({self._unit}), bool(self.keys))
+        return Relation(node, columns, whose, frozenset({self._unit}))
 
     @property
     def _unit(self) -> Expr:
@@ -379,10 +377,10 @@ class Marks:
         (inner,) = right.columns.values()
         # kinds that cannot be compared are refused
         make("=", x, inner)
-        mark = self._mark(node, right, ((x, inner),), counted=right.unit is None)
+        mark = self._mark(node, right, ((x, inner),), counted=right.carried is None)
         # A private sub-query is compared by the unit (`_own_rows_only`). The inner unit is never NULL; x is
         # NULL where an outer join found no partner.
-        if right.unit is not None:
+        if right.carried is not None:
             listed = make("coalesce", mark, Literal(False))
             return (
                 listed
@@ -403,7 +401,7 @@ class Marks:
         self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...], *, counted: bool = False
     ) -> Column:
         """Add a mark to the relation, and return its column."""
-        if right.unit is not None:
+        if right.carried is not None:
             self._own_rows_only(node, right, pairs)
         self.relations.count += 1
         prefix = f"t{self.relations.count - 1}"
@@ -414,7 +412,7 @@ class Marks:
     def _own_rows_only(self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...]) -> None:
         """Refuse a sub-query on a private table unless one of the pairs compares the units of both rows."""
         own = self.relation.unit_keys | self.relation.nullable_unit_keys
-        if self.relation.unit is None or not any(a in own and b in right.unit_keys for a, b in pairs):
+        if self.relation.carried is None or not any(a in own and b in right.unit_keys for a, b in pairs):
             unit = self.relations.public.unit.column
             raise refuse(
                 node,
@@ -593,11 +591,9 @@ class Relations:
         if scan.unit is not None:
             schema[scan.unit] = Text()
         columns: dict[str, Expr] = {c: Column(scan.alias(c), declared(fact)) for c, fact in schema.items()}
-        unit = f"{prefix}u" if scan.private else None
-        # No column equals the unit where a row is the unit. A unit then has one row, so that `many`, the last
-        # argument of `Relation`, is False.
+        # No column equals the unit where a row is the unit.
         unit_keys = frozenset({columns[scan.unit]}) if scan.unit is not None else frozenset[Expr]()
-        return Relation(scan, columns, unit, unit_keys, scan.unit is not None)
+        return Relation(scan, columns, carried(scan, public), unit_keys)
 
     def subquery(self, select: Node, ctes: dict[str, CommonTable], names: tuple[str, ...] = ()) -> Relation:
         """Bind a sub-query; `names`: new names of its first columns, as in (SELECT ...) AS t(a, b)."""
@@ -635,7 +631,7 @@ class Relations:
             columns = self._projection(select, Binder(scope), relation)
             return replace(relation, columns=columns)
         self.count += 1
-        return PerUnitBinder(relation, scope, f"t{self.count - 1}", self.public.unit.column)(select)
+        return PerUnitBinder(relation, scope, f"t{self.count - 1}", self.public)(select)
 
     def _projection(self, select: exp.Select, binder: Binder, relation: Relation) -> dict[str, Expr]:
         """Bind the items of SELECT as columns."""
@@ -683,24 +679,20 @@ class Relations:
             self.equal.update(pair for c in on for pair in _equated_columns(c))
         # A right join is a left join of the exchanged sides; an inner join is put so that the private side is
         # the left one.
-        if kind == "right" or (kind == "inner" and left.unit is None):
+        if kind == "right" or (kind == "inner" and left.carried is None):
             left, right = right, left
-        if kind != "inner" and left.unit is None and right.unit is not None:
+        if kind != "inner" and left.carried is None and right.carried is not None:
             raise refuse(
                 join,
                 "an outer join that keeps all rows of a public table shows which of them no private "
                 "row belongs to",
                 "Keep the rows of the private table: FROM private LEFT JOIN public, or use JOIN.",
             )
-        if left.unit is not None and right.unit is not None:
+        if left.carried is not None and right.carried is not None:
             self._require_same_unit(join, on, left, right)
-        # whether one unit may have several rows after the join
-        many = left.many or (right.many if right.unit is not None else not self._unique(right, on))
-        return self._joined_relation(left, right, "inner" if kind == "inner" else "left", on, many), both
+        return self._joined_relation(left, right, "inner" if kind == "inner" else "left", on), both
 
-    def _joined_relation(
-        self, left: Relation, right: Relation, kind: str, on: tuple[Expr, ...], many: bool
-    ) -> Relation:
+    def _joined_relation(self, left: Relation, right: Relation, kind: str, on: tuple[Expr, ...]) -> Relation:
         """Return the relation of a join: it has the unit of `left`, which the unit of `right` equals or, in a
         row of a left join that has no partner, NULL."""
         unit_keys, nullable_unit_keys = left.unit_keys, left.nullable_unit_keys | right.nullable_unit_keys
@@ -709,7 +701,7 @@ class Relations:
         else:
             nullable_unit_keys |= right.unit_keys
         node, columns = Joined(left.node, right.node, kind, on), {**right.columns, **left.columns}
-        return Relation(node, columns, left.unit, unit_keys, many, nullable_unit_keys)
+        return Relation(node, columns, carried(node, self.public), unit_keys, nullable_unit_keys)
 
     def _optional(self, relation: Relation, tables: Tables) -> tuple[Relation, Tables]:
         """Return the side of an outer join whose columns become NULL where a row has no partner.
@@ -776,33 +768,6 @@ class Relations:
             if unit
             else "Here the unit is a single row, so there is nothing to join on.",
         )
-
-    def _unique(self, right: Relation, on: tuple[Expr, ...]) -> bool:
-        """Return whether a join with a public table adds at most one row to each row: each column of the
-        table's declared key must be compared by = with an expression over the other tables alone. Compared
-        with another column of the same table, several of its rows may match.
-
-        Keys of text only: a number is clipped to its bounds before it is compared, so that two keys may
-        become equal.
-        """
-        node = right.node
-        tables = [t for t in self.public.tables if isinstance(node, Scan) and t.name == node.table and t.key]
-        if not tables or not isinstance(node, Scan):
-            return False
-        # Columns are identified by the names that the scan gives them (t0c1): a sub-query may rename any
-        # other column to the name of the key.
-        facts = dict(node.schema)
-        if any(declared(facts[name]).kind is not Kind.TEXT for name in tables[0].key):
-            return False
-        own = {node.alias(name) for name in facts}
-        fixed = {
-            side.name
-            for c in on
-            if isinstance(c, Call) and c.op == "="
-            for side, other in (c.args, c.args[::-1])
-            if isinstance(side, Column) and not columns_of(other) & own
-        }
-        return all(node.alias(name) in fixed for name in tables[0].key)
 
 
 def _equated_columns(condition: Expr) -> Iterator[frozenset[Expr]]:

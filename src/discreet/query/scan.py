@@ -2,34 +2,51 @@
 declared type and clipped to its declared bounds, by operations that cannot fail on any row (an error would
 reveal something about that row).
 
+The writer alone carries the unit of privacy (`sources.carried`): it keeps each row's unit beside it, adds to
+a join or mark of two private sources that the units are equal, and aggregates by unit.
+
 Names of columns: the table with prefix t0 has t0u, the unit of privacy in its canonical form
 (`semantics.Canonical`); t0w, the text of that form; t0c0, t0c1, ..., the declared columns, cleaned
 (`cleaned`); t0c0r, ..., the same columns raw, as the table has them, for sums that themselves round a number
-to its grid (`amounts`), and for group keys; t0i, the identity of a row where a row is the unit. Computed
-columns are t0p0, ... (`Projected`), t0k0, ... and t0a0, ... (keys and aggregates per unit), and t0m, t0n, t0c
-(`Marked`). Stored answers are found by a text with these names: they must not change.
+to its grid (`amounts`), and for group keys; t0m, how many rows of the table a row stands for
+(`sources.Carried.multiplicity`). Computed columns are t0p0, ... (`Projected`), t0k0, ... and t0a0, ... (keys
+and aggregates per unit), and t0m, t0n, t0c (`Marked`). Stored answers are found by a text with these names:
+they must not change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
+from functools import cached_property
 
 from sqlglot import exp
 
-from .._errors import Unsupported
-from .._public import Boolean, Bounds, Categories, Dates, Fact
+from .._public import Boolean, Bounds, Categories, Dates, Fact, Public
 from ..tables import semantics
 from ..tables.columns import coarse, codes_as_days, codes_as_texts
-from ..tables.dialect import Dialect
 from ..tables.semantics import SelectNode, aliased, name, select
-from ..tables.source import ROW
-from .domain import Kind
-from .errors import Node
+from .domain import Kind, declared
+from .errors import Node, QueryError
 from .measures import decimal_places, grid
-from .nodes import Column, Expr, Literal, literal, make, sql
+from .nodes import Call, Column, Expr, Literal, literal, make, sql
 from .operators import clipped, double, if_
-from .sources import Filtered, From, Joined, Marked, Projected, Scan, columns_of, is_within_range
+from .sources import (
+    Carried,
+    Filtered,
+    From,
+    Joined,
+    Marked,
+    Projected,
+    Scan,
+    UnitAggregate,
+    carried,
+    children,
+    columns_of,
+    is_within_range,
+    own_expressions,
+    unit_scan,
+)
 
 # by table and column, the kind of values that the engine has there (`Engine.id_kinds`)
 Kinds = Mapping[str, Mapping[str, str]]
@@ -77,28 +94,6 @@ def clean(x: Expr) -> Expr:
     return make("clamp", x, Literal(domain.low), Literal(high))
 
 
-def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
-    """Return the cleaned columns that may be read raw instead (name + "r"), each with its declared fact and
-    the engine's kind: numbers with declared bounds, and integers that are declared as categories."""
-    if isinstance(node, Scan):
-        own = kinds.get(node.table, {})
-        return {
-            node.alias(c): (fact, coarse(own.get(c, "text")))
-            for c, fact in node.schema
-            if c != node.unit and _is_raw(fact, own.get(c, "text"))
-        }
-    if isinstance(node, Filtered | Marked):
-        return raw_columns(node.child, kinds)
-    if isinstance(node, Joined):
-        right = raw_columns(node.right, kinds)
-        # In a row without a partner the raw column is NULL, too. For a column that is declared as never NULL
-        # it would then count as the lower bound, as any NULL of it does; so that column is not read raw.
-        if node.kind == "left":
-            right = {alias: (fact, kind) for alias, (fact, kind) in right.items() if not _is_never_null(fact)}
-        return {**raw_columns(node.left, kinds), **right}
-    return {}
-
-
 def _is_never_null(fact: Fact) -> bool:
     """Return whether a column is declared as never NULL: then a NULL in the table counts as its lower
     bound."""
@@ -106,27 +101,261 @@ def _is_never_null(fact: Fact) -> bool:
 
 
 def _is_raw(fact: Fact, kind: str) -> bool:
-    """Return whether `raw_columns` lists a column of this declared fact and engine's kind."""
+    """Return whether a column of this declared fact and engine's kind may be read raw (`Reader.raw`)."""
     if isinstance(fact, Bounds):
         return coarse(kind) in ("integer", "number")
     return isinstance(fact, Categories) and kind == "integer" and all(isinstance(v, int) for v in fact.values)
 
 
-def used_columns(node: From) -> set[str]:
-    """Return the names of the columns that the conditions, keys and computed columns of a source use."""
-    if isinstance(node, Scan):
-        return set()
-    if isinstance(node, Filtered):
-        return columns_of(node.condition) | used_columns(node.child)
-    if isinstance(node, Joined):
-        return columns_of(*node.on) | used_columns(node.left) | used_columns(node.right)
-    if isinstance(node, Projected):
-        return columns_of(*node.columns) | used_columns(node.child)
-    if isinstance(node, Marked):
-        compared = columns_of(*(side for pair in node.pairs for side in pair))
-        return compared | used_columns(node.child) | used_columns(node.right)
-    # only `UnitAggregate` is left
-    return columns_of(*node.keys, *(a for _, a in node.aggregates)) | used_columns(node.child)
+class Reader:
+    """Writes the SELECT of one private source, with the names of columns that the module's docstring lists.
+
+    `columns`: the names of those that the query uses beside the source itself. `kinds`: of the engine's
+    columns. `carried`: how the source carries its unit.
+    """
+
+    def __init__(self, source: From, columns: set[str], kinds: Kinds, public: Public) -> None:
+        whose = carried(source, public)
+        if whose is None:
+            raise QueryError("only public tables are read, and no privacy is needed for these.")
+        self.source, self.kinds, self.public, self.carried = source, kinds, public, whose
+        self.used = columns | self._used(source)
+
+    def sql(self) -> SelectNode:
+        """Return the SELECT of the source."""
+        return self._written(self.source)
+
+    @cached_property
+    def raw(self) -> dict[str, tuple[Fact, str]]:
+        """The cleaned columns that may be read raw instead (name + "r"), each with its declared fact and the
+        engine's kind: numbers with declared bounds, and integers that are declared as categories."""
+        return self._raw(self.source)
+
+    def _raw(self, node: From) -> dict[str, tuple[Fact, str]]:
+        if isinstance(node, Scan):
+            own = self._kinds_of(node)
+            return {
+                node.alias(c): (fact, coarse(own.get(c, "text")))
+                for c, fact in node.schema
+                if c != node.unit and self._reads_raw(node, fact, own.get(c, "text"))
+            }
+        if isinstance(node, Filtered | Marked):
+            return self._raw(node.child)
+        if isinstance(node, Joined):
+            right = self._raw(node.right)
+            # In a row without a partner the raw column is NULL, too. For a column that is declared as never
+            # NULL it would then count as the lower bound, as any NULL of it does; so that column is not read
+            # raw.
+            if node.kind == "left":
+                right = {alias: (fact, k) for alias, (fact, k) in right.items() if not _is_never_null(fact)}
+            return {**self._raw(node.left), **right}
+        return {}
+
+    def _reads_raw(self, scan: Scan, fact: Fact, kind: str) -> bool:
+        """Return whether a column is read raw, too: not from a table that is read by its contents, as numbers
+        that are clipped to one value are one content."""
+        return _is_raw(fact, kind) and not self._by_content(scan)
+
+    def _by_content(self, scan: Scan) -> bool:
+        """Return whether a table is read as its different contents: the one whose rows are the units, where a
+        join may repeat a row."""
+        return self.carried.multiplicity is not None and f"{scan.prefix}u" == self.carried.unit
+
+    def _kinds_of(self, scan: Scan) -> Mapping[str, str]:
+        return self.kinds.get(scan.table, {})
+
+    def _used(self, node: From) -> set[str]:
+        """Return the names of the columns that the conditions, keys and computed columns of a source use."""
+        if isinstance(node, Joined):
+            own = columns_of(*self._conditions(node))
+        elif isinstance(node, Marked):
+            own = columns_of(*(side for pair in self._pairs(node) for side in pair))
+        else:
+            own = columns_of(*own_expressions(node))
+        return own.union(*(self._used(child) for child in children(node)))
+
+    def _written(self, node: From) -> SelectNode:
+        """Return the SELECT of a source; of the columns of tables only those in `used` are read."""
+        if isinstance(node, Scan):
+            return self._scan(node)
+        if isinstance(node, Filtered):
+            return select("*").from_(self._written(node.child).subquery("f")).where(sql(node.condition))
+        if isinstance(node, Joined):
+            return self._joined(node)
+        if isinstance(node, Marked):
+            return self._marked(node)
+        rows = self._written(node.child).subquery("p")
+        if isinstance(node, Projected):
+            projections = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
+            return select("*", *projections).from_(rows)
+        return self._aggregated(node, rows)
+
+    def _whose(self, node: From) -> Carried | None:
+        return carried(node, self.public)
+
+    def _units(self, left: From, right: From) -> tuple[str, str] | None:
+        """Return the columns of the units of two sources; None unless both are private."""
+        own, other = self._whose(left), self._whose(right)
+        return None if own is None or other is None else (own.unit, other.unit)
+
+    def _same_unit(self, left: From, right: From, inner: str) -> Node:
+        """Return the condition that rows of two private sources belong to one unit; `inner` is the name of
+        the column of the unit on the right. Units of different kinds are compared by their texts."""
+        own = self._whose(left)
+        assert own is not None
+        sides = name(own.unit), name(inner)
+        if self._unit_kind(left) != self._unit_kind(right):
+            sides = convert(sides[0], "text"), convert(sides[1], "text")
+        return exp.EQ(this=sides[0], expression=sides[1])
+
+    def _unit_kind(self, node: From) -> str:
+        scan = unit_scan(node)
+        assert scan is not None
+        assert scan.unit is not None
+        return self._kinds_of(scan).get(scan.unit, "text")
+
+    def _conditions(self, node: Joined) -> tuple[Expr, ...]:
+        """Return the conditions of a join without the one that the units are equal, which the writer adds."""
+        units = self._units(node.left, node.right)
+        return node.on if units is None else tuple(c for c in node.on if not _compares(c, *units))
+
+    def _pairs(self, node: Marked) -> tuple[tuple[Expr, Expr], ...]:
+        """Return the pairs of a mark without that of the units, which the writer adds."""
+        units = self._units(node.child, node.right)
+        if units is None:
+            return node.pairs
+        return tuple((a, b) for a, b in node.pairs if not (_is_unit(a, units[0]) and _is_unit(b, units[1])))
+
+    def _joined(self, node: Joined) -> SelectNode:
+        left, right = self._written(node.left), self._written(node.right)
+        joined = select("*").from_(left.subquery("l"))
+        on = [sql(c) for c in self._conditions(node)]
+        if (units := self._units(node.left, node.right)) is not None:
+            on.insert(0, self._same_unit(node.left, node.right, units[1]))
+        if not on and node.kind == "inner":
+            return joined.join(right.subquery("r"), kind="CROSS")
+        matches = all_of(on) if on else exp.Boolean(this=True)
+        if node.kind == "left":
+            return joined.join(right.subquery("r"), on=matches, side="LEFT")
+        # An inner join is written as a left join and a filter: the engine may not move filters (see
+        # `tables.engines.duckdb_reading`), and plans this form well all the same.
+        found = f"found{_joins(node)}"
+        right = right.select(aliased(exp.Boolean(this=True), found))
+        return joined.join(right.subquery("r"), on=matches, side="LEFT").where(not_null(found))
+
+    def _marked(self, node: Marked) -> SelectNode:
+        """Write a mark (`sources.Marked`) as a left join with the DISTINCT inner values, which adds no rows.
+
+        The engine's own EXISTS would compare each row with all rows of `right`, as the engine may not move
+        filters (see `tables.engines.duckdb_reading`).
+        """
+        prefix, right = node.prefix, self._written(node.right)
+        rows = select("*").from_(self._written(node.child).subquery("p"))
+        pairs, units = self._pairs(node), self._units(node.child, node.right)
+        if not pairs and units is None:
+            any_row = exp.GT(this=exp.Count(this=exp.Star()), expression=integer_literal(0))
+            totals = select(aliased(any_row, f"{prefix}m")).from_(right.subquery("i"))
+            return rows.join(totals.subquery("x"), kind="CROSS")
+        inner = [aliased(sql(expression), f"{prefix}k{i}") for i, (_, expression) in enumerate(pairs)]
+        on = [exp.EQ(this=sql(own), expression=name(f"{prefix}k{i}")) for i, (own, _) in enumerate(pairs)]
+        if units is not None:
+            inner.insert(0, aliased(name(units[1]), f"{prefix}u"))
+            on.insert(0, self._same_unit(node.child, node.right, f"{prefix}u"))
+        listed = select(*inner).distinct().from_(right.subquery("i"))
+        marked = select("*", aliased(exp.Boolean(this=True), f"{prefix}m")).from_(listed.subquery("d"))
+        rows = rows.join(marked.subquery("x"), on=all_of(on), side="LEFT")
+        if not node.counted:
+            return rows
+        counts = [
+            aliased(convert(exp.Count(this=exp.Star()), "double"), f"{prefix}n"),
+            aliased(convert(exp.Count(this=sql(node.pairs[0][1])), "double"), f"{prefix}c"),
+        ]
+        return rows.join(select(*counts).from_(right.copy().subquery("i")).subquery("y"), kind="CROSS")
+
+    def _aggregated(self, node: UnitAggregate, rows: exp.Subquery) -> SelectNode:
+        """Write the aggregates of each unit. Which of two equal keys stands for a group must not depend on
+        the order of rows: 0.0 and -0.0 are one key, and so is every NaN."""
+        whose = self._whose(node.child)
+        assert whose is not None
+        unit = name(whose.unit)
+        keys = [_canonical(k, sql(k)) for k in node.keys]
+        query = select(
+            aliased(unit, f"{node.prefix}u"),
+            aliased(convert(unit.copy(), "text"), f"{node.prefix}w"),
+            *(aliased(k, f"{node.prefix}k{i}") for i, k in enumerate(keys)),
+            *(aliased(_per_unit(f, a), f"{node.prefix}a{i}") for i, (f, a) in enumerate(node.aggregates)),
+        )
+        return query.from_(rows).group_by(unit.copy(), *(k.copy() for k in keys))
+
+    def _scan(self, scan: Scan) -> SelectNode:
+        """Return the SELECT of the used columns of one table, cleaned, under our names. Rows whose unit is
+        NULL are left out, as they belong to nobody."""
+        columns: list[Node] = []
+        own = self._kinds_of(scan)
+        if scan.unit is not None:
+            kind = own.get(scan.unit, "text")
+            columns.append(aliased(semantics.Canonical(this=name(scan.unit), kind=kind), f"{scan.prefix}u"))
+            if f"{scan.prefix}w" in self.used:
+                columns.append(aliased(semantics.canonical_text(name(scan.unit), kind), f"{scan.prefix}w"))
+        for column, fact in scan.schema:
+            alias = scan.alias(column)
+            if alias in self.used and column != scan.unit:
+                columns.append(aliased(cleaned(name(column), fact, own.get(column, "text")), alias))
+                if self._reads_raw(scan, fact, own.get(column, "text")):
+                    columns.append(
+                        aliased(semantics.without_numbers(name(column), fact.missing), f"{alias}r")
+                    )
+        # a SELECT needs a column, even if none is used
+        columns = columns or [aliased(integer_literal(1), f"{scan.prefix}n")]
+        table = exp.Table(this=exp.to_identifier(scan.table, quoted=True))
+        if self._by_content(scan):
+            return self._contents(scan, columns, table)
+        query = select(*columns).from_(table)
+        return query.where(not_null(scan.unit)) if scan.unit is not None else query
+
+    def _contents(self, scan: Scan, columns: list[Node], table: Node) -> SelectNode:
+        """Return the different contents of a table, the values that the query reads of a row; each with the
+        number of rows that have it, and as the unit.
+
+        Guarantee: when one row is removed, the number of one content falls by one, and a content without a
+                   row is missing; nothing else changes.
+        Proof:     numbers are in their canonical form (0.0 and -0.0, which the engine calls equal, are one),
+                   so that all rows of one content have the same values, whichever of them the engine keeps,
+                   and contents are equal exactly if all their values are (`semantics.Content`).
+        """
+        numbers = {scan.alias(c) for c, fact in scan.schema if declared(fact).kind is Kind.NUMBER}
+        values = [
+            aliased(_one_zero(column.this), column.alias) if column.alias in numbers else column
+            for column in columns
+        ]
+        names = [name(column.alias) for column in values]
+        counted = select(*names, aliased(exp.Count(this=exp.Star()), f"{scan.prefix}m"))
+        counted = counted.from_(select(*values).from_(table).subquery("v"))
+        counted = counted.group_by(*(n.copy() for n in names))
+        content = semantics.Content(expressions=[n.copy() for n in names])
+        return select("*", aliased(content, f"{scan.prefix}u")).from_(counted.subquery("c"))
+
+
+def _compares(condition: Expr, left: str, right: str) -> bool:
+    """Return whether a condition compares the units of two sources, which have these columns."""
+    if not isinstance(condition, Call) or condition.op != "=":
+        return False
+    a, b = condition.args
+    return (_is_unit(a, left) and _is_unit(b, right)) or (_is_unit(a, right) and _is_unit(b, left))
+
+
+def _is_unit(x: Expr, unit: str) -> bool:
+    """Return whether an expression is the text of the unit that a source carries in the column `unit`."""
+    return isinstance(x, Column) and x.name == f"{unit.removesuffix('u')}w"
+
+
+def _one_zero(x: Node) -> Node:
+    return semantics.Canonical(this=x, kind="number")
+
+
+def _canonical(x: Expr, node: Node) -> Node:
+    """Return the SQL of an expression, a number in its canonical form."""
+    return _one_zero(node) if x.domain.kind is Kind.NUMBER else node
 
 
 def _joins(node: From) -> int:
@@ -135,72 +364,6 @@ def _joins(node: From) -> int:
     if isinstance(node, Joined):
         return 1 + _joins(node.left) + _joins(node.right)
     return 0 if isinstance(node, Scan) else _joins(node.child)
-
-
-def source_sql(node: From, used: set[str], kinds: Kinds) -> SelectNode:
-    """Return the SELECT of what a query reads, with the names of columns that the module's docstring lists;
-    only columns of tables in `used` are read."""
-    if isinstance(node, Scan):
-        return _scan_sql(node, used, kinds)
-    if isinstance(node, Filtered):
-        child = source_sql(node.child, used, kinds).subquery("f")
-        return select("*").from_(child).where(sql(node.condition))
-    if isinstance(node, Joined):
-        left, right = (source_sql(side, used, kinds) for side in (node.left, node.right))
-        joined = select("*").from_(left.subquery("l"))
-        if not node.on:
-            return joined.join(right.subquery("r"), kind="CROSS")
-        on = all_of([sql(c) for c in node.on])
-        if node.kind == "left":
-            return joined.join(right.subquery("r"), on=on, side="LEFT")
-        # An inner join is written as a left join and a filter: the engine may not move filters (see
-        # `tables.engines.duckdb_reading`), and plans this form well all the same.
-        found = f"found{_joins(node)}"
-        right = right.select(aliased(exp.Boolean(this=True), found))
-        return joined.join(right.subquery("r"), on=on, side="LEFT").where(not_null(found))
-    child = source_sql(node.child, used, kinds).subquery("p")
-    if isinstance(node, Marked):
-        return _marked_sql(node, select("*").from_(child), source_sql(node.right, used, kinds))
-    if isinstance(node, Projected):
-        projections = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
-        return select("*", *projections).from_(child)
-    # only `UnitAggregate` is left
-    unit = name(node.unit)
-    query = select(aliased(unit, f"{node.prefix}u"), aliased(convert(unit.copy(), "text"), f"{node.prefix}w"))
-    keys = [sql(k) for k in node.keys]
-    query = query.select(*(aliased(k, f"{node.prefix}k{i}") for i, k in enumerate(keys)))
-    query = query.select(
-        *(aliased(_per_unit(f, a), f"{node.prefix}a{i}") for i, (f, a) in enumerate(node.aggregates))
-    )
-    return query.from_(child).group_by(unit.copy(), *(k.copy() for k in keys))
-
-
-def _marked_sql(node: Marked, rows: SelectNode, right: SelectNode) -> SelectNode:
-    """Add the columns of a mark (`sources.Marked`) to `rows`, by a left join with the DISTINCT inner values,
-    which adds no rows.
-
-    The engine's own EXISTS would compare each row with all rows of `right`, as the engine may not move
-    filters (see `tables.engines.duckdb_reading`).
-    """
-    prefix = node.prefix
-    if not node.pairs:
-        any_row = exp.GT(this=exp.Count(this=exp.Star()), expression=integer_literal(0))
-        totals = select(aliased(any_row, f"{prefix}m")).from_(right.subquery("i"))
-        return rows.join(totals.subquery("x"), kind="CROSS")
-    inner = [aliased(sql(expression), f"{prefix}k{i}") for i, (_, expression) in enumerate(node.pairs)]
-    listed = select(*inner).distinct().from_(right.subquery("i"))
-    marked = select("*", aliased(exp.Boolean(this=True), f"{prefix}m")).from_(listed.subquery("d"))
-    on = all_of(
-        [exp.EQ(this=sql(own), expression=name(f"{prefix}k{i}")) for i, (own, _) in enumerate(node.pairs)]
-    )
-    rows = rows.join(marked.subquery("x"), on=on, side="LEFT")
-    if not node.counted:
-        return rows
-    counts = [
-        aliased(convert(exp.Count(this=exp.Star()), "double"), f"{prefix}n"),
-        aliased(convert(exp.Count(this=sql(node.pairs[0][1])), "double"), f"{prefix}c"),
-    ]
-    return rows.join(select(*counts).from_(right.copy().subquery("i")).subquery("y"), kind="CROSS")
 
 
 def _per_unit(function: str, argument: Expr | None) -> Node:
@@ -214,7 +377,7 @@ def _per_unit(function: str, argument: Expr | None) -> Node:
         return convert(exp.Count(this=exp.Distinct(expressions=[sql(argument)])), "double")
     x = sql(clean(argument))
     if function in ("min", "max"):
-        return exp.Min(this=x) if function == "min" else exp.Max(this=x)
+        return _canonical(argument, exp.Min(this=x) if function == "min" else exp.Max(this=x))
     places, (step, _, _) = decimal_places(argument.domain), grid(argument.domain)
     # how many integers there are to 1; a step of the grid may also be a multiple of 1
     per_one = double(float(1 / step) if places is None else 10.0**places)
@@ -225,94 +388,6 @@ def _per_unit(function: str, argument: Expr | None) -> Node:
         count = convert(exp.Count(this=x.copy()), "double")
         per_one = semantics.Times(this=count, expression=per_one.copy())
     return semantics.Divide(this=total, expression=per_one.copy())
-
-
-def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> SelectNode:
-    """Return the SELECT of the used columns of one table, cleaned, under our names. Rows whose unit is NULL
-    are left out, as they belong to nobody."""
-    columns: list[Node] = []
-    own = kinds.get(scan.table, {})
-    if scan.private and scan.unit is None:
-        columns.append(aliased(name(ROW), f"{scan.prefix}u"))
-    elif scan.unit is not None:
-        kind = own.get(scan.unit, "text")
-        columns.append(aliased(semantics.Canonical(this=name(scan.unit), kind=kind), f"{scan.prefix}u"))
-        if f"{scan.prefix}w" in used:
-            columns.append(aliased(semantics.canonical_text(name(scan.unit), kind), f"{scan.prefix}w"))
-    for column, fact in scan.schema:
-        alias = scan.alias(column)
-        if alias in used and column != scan.unit:
-            columns.append(aliased(cleaned(name(column), fact, own.get(column, "text")), alias))
-            if _is_raw(fact, own.get(column, "text")):
-                columns.append(aliased(semantics.without_numbers(name(column), fact.missing), f"{alias}r"))
-    # a SELECT needs a column, even if none is used
-    query = select(*(columns or [aliased(integer_literal(1), f"{scan.prefix}n")])).from_(
-        exp.Table(this=exp.to_identifier(scan.table, quoted=True))
-    )
-    if _row_id(scan) in used and scan.private and scan.unit is None:
-        return _with_identity(query, scan)
-    return query.where(not_null(scan.unit)) if scan.private and scan.unit is not None else query
-
-
-def identity(node: From, unit: str) -> str | None:
-    """Return the name of the column with the identity of a row, if a row is the unit, for the argument `used`
-    of `source_sql`; None where a column of the table is the unit."""
-    if isinstance(node, Scan):
-        own = node.private and node.unit is None and f"{node.prefix}u" == unit
-        return _row_id(node) if own else None
-    if isinstance(node, Joined):
-        return identity(node.left, unit) or identity(node.right, unit)
-    return identity(node.child, unit)
-
-
-def refuse_without_row_numbers(row_id: str | None, dialect: Dialect) -> str | None:
-    """Return the result of `identity` unchanged; refuse it for an engine that cannot number rows, as a join
-    may repeat a row, and all copies must be known to be one row."""
-    if row_id is not None and not dialect.numbers_rows:
-        raise Unsupported(
-            f"here a row is the unit, and this query may use a row several times: {dialect.name} has no "
-            "number that tells rows apart for good. Declare a column that is different in every row: as the "
-            "unit, unit='visit_id', or with Spark as key='visit_id'; or ask without the join."
-        )
-    return row_id
-
-
-def _row_id(scan: Scan) -> str:
-    return f"{scan.prefix}i"
-
-
-def _with_identity(query: SelectNode, scan: Scan) -> SelectNode:
-    """Add the identity of a row: a hash of its content, the values that the query reads of it, and of its
-    number among the rows with the same content.
-
-    Where a join repeats a row, this identity decides which of the copies count, and never the row's position
-    in the table, which changes when another row is removed.
-
-    Guarantee: when one row is removed, the identities of all others stay the same, up to exchanges among rows
-               of equal content.
-    Proof:     rows are numbered among those of equal content, so that rows of another content keep their
-               numbers; if one of n rows of equal content is removed, the others have the numbers 1 to n - 1.
-               Which of them has which number changes nothing, because the query reads equal values of them.
-
-    NULLs are equal here, and so is every NaN; the sign of a zero belongs to the content, as the engine calls
-    the two zeros equal and prints them differently.
-    """
-    # The first column is the row's position, which is no content.
-    content = [name(column.alias) for column in query.selects[1:]]
-    numbers = {scan.alias(column) for column, fact in scan.schema if isinstance(fact, Bounds)}
-    signs = [
-        semantics.SignBit(this=convert(c.copy(), "double"))
-        for c in content
-        if c.name.removesuffix("r") in numbers
-    ]
-    # The order only decides which of equal rows gets which number. It is by position, so that computing it
-    # again gives the same numbers.
-    order = exp.Order(expressions=[exp.Ordered(this=name(query.selects[0].alias))])
-    ordinal = exp.Window(this=exp.RowNumber(), partition_by=[*content, *signs], order=order)
-    parts = [*(column.copy() for column in (*content, *signs)), ordinal]
-    return select("*", aliased(semantics.ContentHash(expressions=parts), _row_id(scan))).from_(
-        query.subquery("c")
-    )
 
 
 def cleaned(column: Node, fact: Fact, id_kind: str) -> Node:

@@ -1,17 +1,32 @@
 """Describes what a plan reads, as a tree: scans of tables, filters, joins, computed columns, and sub-queries
 with one row per unit of privacy (a person, or a row).
 
-A `Relation` is such a tree together with the names of its columns, and with the column that says which unit a
-row belongs to. `scan` writes a tree as SQL, and lists what columns are called there (t0c1).
+No node names the unit: `carried` computes from the tree and the public facts alone whether its rows are
+private, in which column they carry their unit, and whether a unit may have several of them. `scan` writes the
+tree as SQL by the same rules, and lists what columns are called there (t0c1). Whoever builds a tree can ask a
+useless question, but none in which one unit's rows decide about another's.
+
+Guarantee: the rows of a private source that carry a unit x depend on the rows of x and on public tables only,
+           and every row carries one unit.
+Proof:     by induction over the nodes, as `scan` writes them. A scan carries the unit of each row. Filters,
+           computed columns and marks by public rows look at one row and at public tables. A join of two
+           private sources, and a mark by a private source, match rows of one unit only, because the writer
+           adds that condition. Aggregates are grouped by the unit. All other combinations are refused here:
+           a public row that is kept or marked because of private ones, and two private sources where the unit
+           is a row, which no two rows share.
+Assumes:   the engine computes each node as `tables.semantics` says, and what the steward declared is true: a
+           declared key of a public table is unique.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from .._public import Fact
-from .nodes import Column, Expr, key, walk
+from .._public import Fact, Public
+from .domain import Kind, declared
+from .errors import QueryError
+from .nodes import Call, Column, Expr, key, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +60,8 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Joins two sources; `kind`: "inner" or "left"; rows match where all conditions of `on` are true."""
+    """Joins two sources; `kind`: "inner" or "left"; rows match where all conditions of `on` are true, and of
+    two private sources only rows of the same unit."""
 
     left: From
     right: From
@@ -58,13 +74,12 @@ class UnitAggregate:
     """Aggregates the rows of each unit (and each combination of `keys`) to one row, exactly and without
     noise.
 
-    `unit`: the column of `child` that says which unit a row belongs to. `aggregates`: pairs of a function
-    (count, distinct, sum, avg, min or max) and its argument, None for COUNT(*).
+    `aggregates`: pairs of a function (count, distinct, sum, avg, min or max) and its argument, None for
+    COUNT(*).
     """
 
     child: From
     prefix: str
-    unit: str
     keys: tuple[Expr, ...]
     aggregates: tuple[tuple[str, Expr | None], ...]
 
@@ -84,9 +99,10 @@ class Marked:
     """Marks each row of `child` that has a match in `right`, for EXISTS and IN with a sub-query.
 
     A row of `right` matches if own = inner for all `pairs` (own, inner) of an expression over `child` and one
-    over `right`. A mark adds no rows. Column `{prefix}m` is true where there is a match, else NULL; without
-    `pairs` it is true or false. With `counted`, `{prefix}n` is the number of rows of `right`, and `{prefix}c`
-    the number of those in which the inner expression of the first pair is not NULL.
+    over `right`, and of a private `right` only if it belongs to the same unit. A mark adds no rows. Column
+    `{prefix}m` is true where there is a match, else NULL; without `pairs`, and with a public `right`, it is
+    true or false. With `counted`, `{prefix}n` is the number of rows of `right`, and `{prefix}c` the number of
+    those in which the inner expression of the first pair is not NULL.
     """
 
     child: From
@@ -100,21 +116,155 @@ From = Scan | Filtered | Joined | UnitAggregate | Projected | Marked
 
 
 @dataclass(frozen=True, slots=True)
+class Carried:
+    """Says how a private source carries the unit of privacy: in the column `unit`.
+
+    `single`: whether each unit has at most one row. `of_rows`: whether the unit is a row of the main table.
+    """
+
+    unit: str
+    single: bool
+    of_rows: bool = False
+
+    @property
+    def multiplicity(self) -> str | None:
+        """The column that says how many rows of the main table a row stands for, where a row is the unit and
+        a join may repeat it; None elsewhere, where a row stands for itself.
+
+        The main table is then read as its different contents, each with the number of rows that have it, and
+        the unit is the content: equal rows are told apart by nothing, and no row by its position.
+        """
+        return f"{self.unit.removesuffix('u')}m" if self.of_rows and not self.single else None
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """Holds a bound item of FROM. `columns`: the expression of each column, by the name that a query uses.
 
-    `unit`: the column of `node` that says which unit a row belongs to, None if all rows are public.
-    `unit_keys`: expressions that always equal the unit. `nullable_unit_keys`: expressions that equal the unit
-    or, in a row to which an outer join found no partner, are NULL. `many`: whether one unit may have several
-    rows.
+    `carried`: how `node` carries the unit, None if all rows are public. `unit_keys`: expressions that always
+    equal the unit. `nullable_unit_keys`: expressions that equal the unit or, in a row to which an outer join
+    found no partner, are NULL.
     """
 
     node: From
     columns: dict[str, Expr]
-    unit: str | None
+    carried: Carried | None
     unit_keys: frozenset[Expr]
-    many: bool
     nullable_unit_keys: frozenset[Expr] = frozenset()
+
+
+def carried(node: From, public: Public) -> Carried | None:
+    """Return how a source carries the unit of privacy, None if it reads public tables only; refuse a source
+    in which one unit's rows would decide about another's."""
+    prefixes = list(_prefixes(node))
+    if len(set(prefixes)) < len(prefixes):
+        raise QueryError(f"two parts of this query have one prefix: {', '.join(prefixes)}.")
+    return _carried(node, public)
+
+
+def _carried(node: From, public: Public) -> Carried | None:
+    if isinstance(node, Scan):
+        return _scanned(node, public)
+    if isinstance(node, Joined):
+        return _joined(node, public)
+    own = _carried(node.child, public)
+    if isinstance(node, UnitAggregate):
+        if own is None or own.of_rows:
+            raise QueryError("rows are aggregated by the unit of privacy, and these carry none.")
+        return Carried(f"{node.prefix}u", single=not node.keys)
+    by_private = isinstance(node, Marked) and _carried(node.right, public) is not None
+    if isinstance(node, Marked) and by_private and (own is None or own.of_rows or node.counted):
+        raise QueryError("a row may only be matched with private rows of the same unit.")
+    return own
+
+
+def _scanned(scan: Scan, public: Public) -> Carried | None:
+    """Return how the rows of one table carry their unit; what a scan says of its table must be what is
+    declared of it."""
+    facts = [
+        (t.schema, t.private, t.unit if t.private else None) for t in public.tables if t.name == scan.table
+    ]
+    if scan.table == public.table:
+        facts = [(public.schema, True, public.unit.column)]
+    if facts != [(scan.schema, scan.private, scan.unit)]:
+        raise QueryError(f"table {scan.table!r} is read in another way than it is declared.")
+    if not scan.private:
+        return None
+    if scan.table != public.table and public.unit.column is None:
+        raise QueryError(
+            f"table {scan.table!r} is private, and the unit of privacy is a row of {public.table!r}: which "
+            "rows belong to one unit is not declared. Declare the column of the unit in both tables."
+        )
+    of_rows = scan.unit is None
+    return Carried(f"{scan.prefix}u", single=of_rows, of_rows=of_rows)
+
+
+def _joined(node: Joined, public: Public) -> Carried | None:
+    left, right = (_carried(side, public) for side in (node.left, node.right))
+    if node.kind not in ("inner", "left"):
+        raise QueryError(f"a join is inner or left, got {node.kind!r}.")
+    if left is None and right is not None:
+        if node.kind != "inner":
+            raise QueryError("an outer join would keep public rows because no private row belongs to them.")
+        return replace(right, single=right.single and adds_no_rows(node.left, node.on, public))
+    if left is None or right is None:
+        return left and replace(left, single=left.single and adds_no_rows(node.right, node.on, public))
+    if left.of_rows or right.of_rows:
+        raise QueryError("two private sources are joined on the unit of privacy, which here is a single row.")
+    return Carried(left.unit, single=left.single and right.single)
+
+
+def adds_no_rows(node: From, on: tuple[Expr, ...], public: Public) -> bool:
+    """Return whether a join with a public source adds at most one row to each row: it is a table, and each
+    column of its declared key is compared by = with an expression over the other tables alone. Compared with
+    another column of the same table, several of its rows may match.
+
+    Keys of text only: a number is clipped to its bounds before it is compared, so that two keys may become
+    equal.
+    """
+    if not isinstance(node, Scan):
+        return False
+    key_columns = next((t.key for t in public.tables if t.name == node.table), ())
+    # Columns are identified by the names that the scan gives them (t0c1): a sub-query may rename any other
+    # column to the name of the key.
+    facts = dict(node.schema)
+    if not key_columns or any(declared(facts[name]).kind is not Kind.TEXT for name in key_columns):
+        return False
+    own = {node.alias(name) for name in facts}
+    fixed = {
+        side.name
+        for c in on
+        if isinstance(c, Call) and c.op == "="
+        for side, other in (c.args, c.args[::-1])
+        if isinstance(side, Column) and not columns_of(other) & own
+    }
+    return all(node.alias(name) in fixed for name in key_columns)
+
+
+def _prefixes(node: From) -> Iterator[str]:
+    """Yield the prefix of every part of a source that has columns of its own."""
+    if not isinstance(node, Filtered | Joined):
+        yield node.prefix
+    for child in children(node):
+        yield from _prefixes(child)
+
+
+def children(node: From) -> tuple[From, ...]:
+    """Return the sources that a source reads."""
+    if isinstance(node, Scan):
+        return ()
+    if isinstance(node, Joined):
+        return node.left, node.right
+    return (node.child, node.right) if isinstance(node, Marked) else (node.child,)
+
+
+def unit_scan(node: From) -> Scan | None:
+    """Return the scan whose units the rows of a source carry; None if they are public."""
+    if isinstance(node, Scan):
+        return node if node.private else None
+    if isinstance(node, Joined):
+        return unit_scan(node.left) or unit_scan(node.right)
+    return unit_scan(node.child)
 
 
 def is_within_range(column: Column) -> bool:
@@ -131,12 +281,28 @@ def scans(node: From) -> Iterator[Scan]:
     """Yield the scans of all tables that a source reads."""
     if isinstance(node, Scan):
         yield node
-    elif isinstance(node, Joined):
-        yield from (*scans(node.left), *scans(node.right))
-    else:
-        yield from scans(node.child)
-        if isinstance(node, Marked):
-            yield from scans(node.right)
+    for child in children(node):
+        yield from scans(child)
+
+
+def own_expressions(node: From) -> tuple[Expr | None, ...]:
+    """Return the conditions, keys and computed columns of a source itself, without those that it reads."""
+    if isinstance(node, Filtered):
+        return (node.condition,)
+    if isinstance(node, Joined):
+        return node.on
+    if isinstance(node, Projected):
+        return node.columns
+    if isinstance(node, Marked):
+        return tuple(side for pair in node.pairs for side in pair)
+    return (*node.keys, *(a for _, a in node.aggregates)) if isinstance(node, UnitAggregate) else ()
+
+
+def expressions_of(node: From) -> Iterator[Expr | None]:
+    """Yield the conditions, keys and computed columns of a source and of all that it reads."""
+    yield from own_expressions(node)
+    for child in children(node):
+        yield from expressions_of(child)
 
 
 def columns_of(*exprs: Expr | None) -> set[str]:

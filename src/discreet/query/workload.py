@@ -124,8 +124,7 @@ class WorkloadPlan:
             *sorted((table, *sorted(columns.items())) for table, columns in kinds.items()),
         )
         if kinds_key not in self.written:
-            max_rows = self.max_rows if self.compilation.many else None
-            self.written[kinds_key] = counts_sql(self.compilation, kinds, max_rows, PLACEHOLDER, dialect)
+            self.written[kinds_key] = counts_sql(self.compilation, kinds, self.max_rows, PLACEHOLDER, dialect)
         return self.written[kinds_key]
 
     def counts(self, engine: Engine, key: int) -> SparseCellCounts:
@@ -364,6 +363,12 @@ class WorkloadQuery(Mechanism):
         engine = engine_of(source)
         refuse_unlike_ids(self._plan.compilation.source, engine.id_kinds)
         engine.plan([self._plan.statement(engine.id_kinds, engine.dialect)])
+
+    @property
+    def declared_groups(self) -> int:
+        """How many groups the answers have together: those of all statements are declared."""
+        plans = self._plan.compilation.plans
+        return sum(max(plans[n].groups or 1 for n in numbers) for numbers in self._plan.plan_numbers)
 
     @property
     def asked(self) -> tuple[Any, float] | None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from .._public import Public
 from .domain import Kind
 from .errors import QueryError
 from .exact import public_keys
@@ -81,19 +82,23 @@ class Family:
 class CompiledCounts:
     """Holds the marks and counts of several queries over one relation, `source` (without WHERE).
 
-    `unit`, `many`: its column of units, and whether a unit may have several rows. `recipes`: how each plan's
-    aggregates are computed from measures. `mark_groups`: pairs of some marks (positions) and the combinations
-    of their classes that can occur; each mark is in one pair, together with the other marks of its column.
+    `public`: the facts that its plans were made with; `many`: whether a unit may have several rows.
+    `recipes`: how each plan's aggregates are computed from measures. `mark_groups`: pairs of some marks
+    (positions) and the combinations of their classes that can occur; each mark is in one pair, together with
+    the other marks of its column.
     """
 
     source: From
-    unit: str
-    many: bool
+    public: Public
     plans: tuple[Plan, ...]
     recipes: tuple[Recipes, ...]
     marks: tuple[Mark, ...]
     families: tuple[Family, ...]
     mark_groups: tuple[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], ...]
+
+    @property
+    def many(self) -> bool:
+        return any(plan.many for plan in self.plans)
 
 
 def compile_counts(plans: list[Plan]) -> CompiledCounts:
@@ -101,9 +106,7 @@ def compile_counts(plans: list[Plan]) -> CompiledCounts:
     refused with the reason."""
     recipes = [Recipes(plan) for plan in plans]
     bases = [_base(plan) for plan in plans]
-    relations = {
-        (source_key(source), plan.unit, plan.many) for (source, _), plan in zip(bases, plans, strict=True)
-    }
+    relations = {source_key(source) for source, _ in bases}
     if len(relations) > 1:
         raise _refuse("they read different tables or joins", "Ask queries with the same FROM together.")
     marks: list[Mark] = []
@@ -118,8 +121,7 @@ def compile_counts(plans: list[Plan]) -> CompiledCounts:
             families.append(Family(plan_index, measure_index, keys, condition))
     return CompiledCounts(
         source=bases[0][0],
-        unit=plans[0].unit,
-        many=plans[0].many,
+        public=plans[0].public,
         plans=tuple(plans),
         recipes=tuple(recipes),
         marks=tuple(marks),

@@ -22,8 +22,9 @@ from .._public import Public
 from .._require import NearestNames, check_options, paying
 from ..accounting.caps import share
 from ..accounting.filters import Filter, FilterPreview
-from ..curator import STEWARD, Budget, Curator, InteractiveHandle, Ledger, Policy
+from ..curator import STEWARD, Budget, Curator, Ledger, Policy
 from ..curator.accounts import Account
+from ..curator.live_mechanisms import Handle
 from ..mechanisms.protocols import Interactive, Mechanism, Release
 from ..mechanisms.sparse_vector import ThresholdAnswer
 from ..query import Query, ask
@@ -168,7 +169,7 @@ class SessionBase(NearestNames):
         return self.curator.ask(mechanism, analyst=self.analyst, fresh=fresh)
 
     @paying
-    def start(self, interactive: Interactive) -> InteractiveHandle:
+    def start(self, interactive: Interactive) -> Handle:
         """Start an interactive mechanism; its complete price, for all answers, is charged now."""
         return self.curator.start(interactive, analyst=self.analyst)
 
@@ -184,8 +185,7 @@ class SessionBase(NearestNames):
     @check_options
     def as_analyst(self, name: str) -> Self:
         """Return the session of an analyst on the same dataset, under their own budget if they have one."""
-        # refuses a name that is not an analyst of this dataset
-        self.curator.policy.of(name)
+        self.curator.require_analyst(name)
         return replace(self, analyst=name)
 
     @check_options
@@ -308,7 +308,7 @@ class Watch(NearestNames):
     options.
     """
 
-    live: InteractiveHandle
+    live: Handle
 
     @property
     def number(self) -> int:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -58,7 +59,9 @@ class Models(SessionBase):
         checkpoint: str | Path | None = None,
         every: int = 100,
         text: str | None = None,
-        progress: segments.Watch | None = None,
+        progress: segments.Watch | bool | None = None,
+        callbacks: Sequence[Any] = (),
+        validation: Any = None,
     ) -> Release:
         """Train a model (`learning.Trainer`); its whole price is charged first. Each call is a new run, and
         is charged again.
@@ -67,13 +70,16 @@ class Models(SessionBase):
         continues the run after a crash: steps that were taken after the newest checkpoint are lost, and not
         taken again.
 
-        `progress` is called after each step with public facts: the step, and the number of steps. `text`
-        describes the run in the ledger.
+        `progress` is called after each step with public facts, such as the step and epsilon so far; True is a
+        progress bar, which is also shown in terminals and notebooks where nothing is said. `callbacks` are
+        such functions, writers of TensorBoard or runs of W&B, and `validation` is data that you declare
+        public (`learning.PublicSet`): the model is scored on it. `text` describes the run in the ledger.
         """
+        watch = self._watch(trainer, progress, callbacks, validation)
         if checkpoint is not None:
             _require_room(Path(checkpoint), trainer)
-        return segments.train(
-            self.curator, trainer, checkpoint, every=every, analyst=self.analyst, text=text, progress=progress
+        return self.curator.run(
+            trainer, checkpoint=checkpoint, every=every, analyst=self.analyst, text=text, progress=watch
         )
 
     @_require.paying
@@ -83,13 +89,66 @@ class Models(SessionBase):
         checkpoint: str | Path,
         *,
         every: int | None = None,
-        progress: segments.Watch | None = None,
+        progress: segments.Watch | bool | None = None,
+        callbacks: Sequence[Any] = (),
+        validation: Any = None,
     ) -> Release:
         """Continue a run from its newest checkpoint, with the trainer it was started with, and return the
         trained model. Free, because the run was paid for at its start. `every` is as before by default."""
-        return segments.resume(
-            self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress
+        watch = self._watch(trainer, progress, callbacks, validation)
+        return self.curator.run(
+            trainer, checkpoint=checkpoint, every=every, analyst=self.analyst, progress=watch, resume=True
         )
+
+    @_require.check_options
+    def steps(
+        self,
+        trainer: Stepped,
+        *,
+        checkpoint: str | Path | None = None,
+        every: int = 100,
+        resume: bool = False,
+        text: str | None = None,
+        validation: Any = None,
+    ) -> Iterator[Any]:
+        """Train as `train` does (or with `resume=True` as `resume` does), one step at each iteration, which
+        gives what `progress` is told: `for step in people.steps(trainer): ...`. The whole price is charged
+        before the first step. A loop that is left ends the run like a crash; `step.model` is the model so
+        far.
+        """
+        if self.curator.away:
+            raise InvalidInput(
+                "a loop of your own runs where the table is, in the steward's process: ask the steward to "
+                "run it there, with dp.open(...)."
+            )
+        watch = self._watch(trainer, False, (), validation)
+        paid: dict[str, Any] = {"analyst": self.analyst}
+        if resume:
+            run = segments.resumed_steps(self.curator, trainer, checkpoint or "", **paid)
+        else:
+            run = segments.steps(self.curator, trainer, checkpoint, every=every, text=text, **paid)
+
+        @_require.paying
+        def next_step() -> Any:
+            return next(run, None)
+
+        with closing(run):
+            while (facts := next_step()) is not None:
+                yield facts if watch is None else watch(facts)
+
+    def _watch(self, trainer: Any, progress: Any, callbacks: Sequence[Any], validation: Any) -> Any:
+        """Return what is called after each step of a run; on a server, nothing of the caller's is."""
+        if self.curator.away:
+            return progress or None
+        if hasattr(trainer, "watch") and not isinstance(trainer, type):
+            watched = {"validation": validation, "source": self.curator.source}
+            return trainer.watch(progress, callbacks, **watched, delta=self.budget.delta or None)
+        if callbacks or validation is not None or progress is True:
+            raise InvalidInput(
+                "callbacks=, validation= and progress=True are for a learning.Trainer, not for a "
+                f"{type(trainer).__name__}: give progress= a function."
+            )
+        return progress or None
 
     @_require.paying
     def fit(
@@ -102,6 +161,7 @@ class Models(SessionBase):
         every: int = 100,
         text: str | None = None,
         progress: segments.Watch | None = None,
+        seconds: float | None = None,
     ) -> Any:
         """Fit an estimator to the table, charged first, and return what its `adopt` returns (the fitted
         estimator). Classes, bounds and size are those of the schema.
@@ -112,8 +172,15 @@ class Models(SessionBase):
         `features` are by default all columns that the estimator can use.
 
         `checkpoint`, `every` and `progress` are those of `train`, for estimators that are trained in steps.
-        `text` describes the run in the ledger.
+        `text` describes the run in the ledger. With `seconds`, a server fits it as a job and returns it after
+        that time and not before, so that the time tells nothing of the data; `progress` is then called with
+        the job's public state. A local session returns as soon as it is done.
         """
+        if self.curator.away:
+            return self.curator.run(  # type: ignore[call-arg]
+                estimator, target=target, features=features, checkpoint=checkpoint, text=text,
+                progress=progress, seconds=seconds,
+            )  # fmt: skip
         require_estimator(estimator)
         if target is None and not getattr(estimator, "unsupervised", False):
             raise _require.fail("target", None, "the name of the column to predict")
@@ -150,6 +217,7 @@ class Models(SessionBase):
         `learner`: a scikit-learn classifier, or `learning.pate.TorchLearner(model)`. With the `number` of its
         charge in the ledger, a labeller that was started before is returned, for example after a restart.
         """
+        self.curator.require_here(learner)
         mechanism, values = build_mechanism(self, learner, terms)
         if terms.number is not None:
             return Labeller(self.curator.resume(mechanism, terms.number, analyst=self.analyst), values)
@@ -159,7 +227,7 @@ class Models(SessionBase):
         """Preview the price of a labeller, the lead in votes with which a class wins despite the noise, and
         how many such labellers the budget pays for. The options are those of `teach`. Free: no data is
         read."""
-
+        self.curator.require_here(learner)
         return preview(self, learner, options)
 
     @_require.paying

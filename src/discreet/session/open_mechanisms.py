@@ -3,13 +3,12 @@ answer many times; `feed` continues them on new data."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import _require
 from .._public import ADD_REMOVE
-from ..curator import InteractiveHandle
+from ..curator.live_mechanisms import Handle
 from ..mechanisms import RedrawnSparseVector, SparseVector
 from ..mechanisms.protocols import Interactive
 from .base import Fed, SessionBase, Watch
@@ -49,10 +48,13 @@ class OpenMechanisms(SessionBase):
         `text` is one SELECT of a COUNT or a SUM, or with GROUP BY declared columns a vector of them. A column
         of declared days in GROUP BY (or named by `clock`) is the clock: each of its days is a tick, and the
         ticks are closed in order. `epsilon` (with `delta`) or `rho` is the price of all `horizon` ticks
-        together. `participations` must be given where the unit is a column.
+        together. With a `number` and no text, the stream of that charge goes on. `participations` must be
+        given where the unit is a column.
         """
-        from .streams import Stream, stream_counter
+        from .streams import Stream, find_stream, stream_counter
 
+        if terms.number is not None and not text:
+            return find_stream(self, terms.number)
         mechanism = stream_counter(self, text, terms)
         return (
             Stream.begin(self, mechanism)
@@ -96,27 +98,25 @@ class OpenMechanisms(SessionBase):
         mechanism, number = self._mechanism_of(live, number)
         # The mechanism only answers questions about the new table, and is given no rows.
         only_resumed = mechanism.any_version and mechanism.feed is None
+        # a server's table may be newer than the public facts that were read from it
+        stays = mechanism.public == self.public and not self.curator.away
         _require.that(
-            not only_resumed or mechanism is live or mechanism.public != self.public,
+            not (only_resumed and mechanism is not live and stays),
             f"this mechanism answers about version {self.public.version!r} of the table already. Open "
             "the new data as a version of its own, dp.open(..., version=...), and feed it there.",
         )
         release = None if only_resumed else self.curator.feed(mechanism, number, analyst=self.analyst)
         handle = self.curator.resume(mechanism, number, analyst=self.analyst)
-        return Fed(
-            handle
-            if isinstance(live, InteractiveHandle) or mechanism is live
-            else replace(live, live=handle),
-            release,
-        )
+        is_bare = isinstance(live, Handle) or mechanism is live
+        return Fed(handle if is_bare else replace(live, live=handle), release)
 
     def _mechanism_of(self, live: Any, number: int | None) -> tuple[Interactive, int]:
         """Return a mechanism and the number of its charge in this ledger: those of a handle, or the mechanism
         itself with the given number."""
-        handle = live if isinstance(live, InteractiveHandle) else getattr(live, "live", None)
-        if isinstance(handle, InteractiveHandle) and number is None:
+        handle = live if isinstance(live, Handle) else getattr(live, "live", None)
+        if isinstance(handle, Handle) and number is None:
             _require.that(
-                os.path.realpath(handle.ledger.path) == os.path.realpath(self.ledger.path),
+                handle.on_ledger_of(self.curator),
                 "this mechanism was started on another ledger, where its price was paid. Open the new "
                 "version of the table with that ledger, dp.open(..., ledger=...), or start a new "
                 "mechanism in this session.",

@@ -65,7 +65,6 @@ def open(
     large_delta: bool = False,
     large_epsilon: bool = False,
     engine: str | None = None,
-    key: str | None = None,
     remote: str | None = None,
 ) -> Session:
     """Open a dataset: a file, a data frame, or a table of a database, with its public facts, its budget and
@@ -96,8 +95,7 @@ def open(
 
     Engine. `seconds`: a public limit for each of the engine's queries; a query that takes longer is stopped,
     and stays charged. `memory` ("4GB"): the memory that the engine may use before it writes to disk.
-    `engine`: "spark" reads a Parquet file, a folder or a pattern of these with Spark. `key`: with Spark and
-    `dp.rows()`, a column in which no two rows agree; joins need it.
+    `engine`: "spark" reads a Parquet file, a folder or a pattern of these with Spark.
     """
     _require.must(
         analysts is None or isinstance(analysts, Mapping),
@@ -115,11 +113,11 @@ def open(
         for tag in mechanisms_of(Path(schema)):
             allow(tag)
     limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
-    by_spark = _uses_spark(data, engine, key, memory)
+    by_spark = _uses_spark(data, engine, memory)
     if is_address(data):
         source: Any = _connect_postgres_table(data, public, table, related, limits)
     elif by_spark:
-        source = _on_spark(data, public, related=related, seconds=seconds, key=key)
+        source = _on_spark(data, public, related=related, seconds=seconds)
     else:
         source = _connect_source(data, public, schema, related, limits)
     large: dict[str, Any] = {"large_delta": large_delta, "large_epsilon": large_epsilon}
@@ -215,14 +213,12 @@ def _connect_postgres_table(
     return connect_postgres(address, public, table=table_name or table, related=related, **limits)
 
 
-def _uses_spark(data: Any, engine: str | None, key: str | None, memory: str | None) -> bool:
+def _uses_spark(data: Any, engine: str | None, memory: str | None) -> bool:
     """Return whether Spark answers the queries: for Spark DataFrames, and for files with engine='spark'."""
     _require.must(engine in (None, "spark", "duckdb"), "engine", engine, "'spark' or 'duckdb'")
     by_spark = is_frame(data) or engine == "spark"
     if is_frame(data) and engine == "duckdb":
         raise InvalidInput("a Spark DataFrame is answered by Spark. Leave engine out.")
-    if key is not None and not by_spark:
-        raise InvalidInput("key= is for Spark: other engines number the rows by themselves. Leave it out.")
     if memory is not None and by_spark:
         raise InvalidInput("memory= is not for Spark: its own settings say what it may use.")
     if engine == "spark" and not is_frame(data) and not isinstance(data, str | Path):

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .. import _require, _round
+from .. import _require
 from .._errors import InvalidInput, UnknownOption
 from .._require import Real
 from .._text import visible
-from ..accounting.caps import requested_price_of
 from ..curator import STEWARD
 from ..curator import accounts as charges
 from ..explaining import Explanation
@@ -144,13 +143,11 @@ class Questions(SessionBase):
             query = self._query(text, terms)
         else:
             query = self._workload(text, workload_terms(terms))
-        cost = self.curator.preview(
-            query.event, analyst=self.analyst, requested_price=requested_price_of(query)
-        )
+        cost, answered = self.curator.quote(query, analyst=self.analyst)
         # One statement that became a workload is shown as one question.
         is_one = isinstance(text, str) and not isinstance(query, Query)
         query_preview = (query.preview_of_one if is_one else query.preview)(terms.confidence)
-        return QueryPreview(query_preview, cost, self.curator.given_before(query, self.analyst))
+        return QueryPreview(query_preview, cost, answered)
 
     def _priced_query(self, text: str, **options: Any) -> Query | WorkloadQuery:
         """Return the priced query of one statement, with the options of `sql`; used by `planning`."""
@@ -305,7 +302,8 @@ def _spending(session: Questions, account: Account) -> Spending:
     steps: list[tuple[str, float]] = []
     if policy.budget.per is None:
         state = rule.start()
-        # each charge at its price on this account, which may be limited by a cap that its entry states
+        # Each charge at its price on this account, which may be limited by a cap that its entry states. Over
+        # the network an analyst has their own entries alone, without the caps of an account of all.
         for event, body in charges.spending(session.ledger, analyst):
             state = state.plus(rule.price(charges.priced(event, body, charges.cap_field(analyst))))
             is_own = session.analyst in (STEWARD, body.get("analyst"))
@@ -315,7 +313,9 @@ def _spending(session: Questions, account: Account) -> Spending:
                 # Merged, because the number of questions that others asked, and the price of each, are
                 # private to them.
                 steps.pop()
-            steps.append((text, rule.used(state)))
+            steps.append((text, min(rule.used(state), account.used)))
+        if session.curator.away and (not steps or steps[-1][1] < account.used):
+            steps.append((_OTHERS, account.used))
     return Spending(
         of=account.of,
         unit=rule.unit,
@@ -324,8 +324,8 @@ def _spending(session: Questions, account: Account) -> Spending:
         delta=float(getattr(rule, "delta", 0.0)),
         steps=tuple(steps),
         neighbors=session.public.neighbors,
-        pure=_round.up(account.spent.sums[0]) if rule.lanes[0] == "pure" else math.inf,
-        own_delta=min(1.0, _round.up(account.spent.delta)),
+        pure=account.pure,
+        own_delta=account.own_delta,
     )
 
 

@@ -19,9 +19,7 @@ from .._registry import from_json, tag_of, to_json
 from .._text import is_text
 from ..curator import STEWARD, Curator
 from ..curator.accounts import SPENDING
-from ..curator.ledger import Entry
 from ..curator.live_mechanisms import was_fed
-from ..curator.tickets import STATE
 from ..curator.values import decode
 from ..mechanisms.protocols import Release, as_of
 from ..query import SqlVector
@@ -83,6 +81,12 @@ class Stream(_require.NearestNames):
         the files of that table have changed since they were opened, they are refused, and the tick stays
         open.
         """
+        if self.session.curator.away:
+            release = self.session.curator.feed(  # type: ignore[call-arg]
+                self.counter, self.number, rows=rows, tick=tick
+            )
+            assert release is not None
+            return release
         if self.counter.clock is not None:
             _require.that(
                 tick is None,
@@ -121,7 +125,7 @@ class Stream(_require.NearestNames):
         """Return the default name of the next tick, "tick n": n is the number of released ticks plus one, or
         the next number whose name is not released. A tick during which a process died has no release, so its
         name is used again."""
-        used_names = {e.body.get("table") for e in self._states()}
+        used_names = {body.get("table") for body in self._states()}
         return next(name for n in itertools.count(self.steps + 1) if (name := f"tick {n}") not in used_names)
 
     def _advance(self, rows: Any) -> Release:
@@ -203,15 +207,14 @@ class Stream(_require.NearestNames):
 
     def _released_values(self) -> list[Any]:
         """Return the values of all releases, in order, as they stand in the ledger."""
-        return [decode(e.body["value"]) for e in self._states()]
+        return [decode(body["value"]) for body in self._states()]
 
-    def _states(self) -> list[Entry]:
-        """Return the entries of the ledger with the releases of this stream, one per tick. Entries of the
+    def _states(self) -> list[dict[str, Any]]:
+        """Return the bodies of the entries with the releases of this stream, one per tick. Entries of the
         question `Latest`, which repeats the newest release, are left out."""
-        entries = self.session.ledger.entries(kind=STATE)
-        own_entries = (e for e in entries if e.body["charge"] == self.number and "value" in e.body)
         latest_question = to_json(Latest())
-        return [e for e in own_entries if e.body.get("question") != latest_question]
+        bodies = self.session.curator.released(self.number)
+        return [body for body in bodies if body.get("question") != latest_question]
 
     def _by_group(self, value: Any) -> Any:
         """Return a released value in the form that users see."""
@@ -296,24 +299,27 @@ def find_stream(session: SessionBase, number: int | None = None) -> Stream:
     """Continue a stream of this ledger: the one whose charge has this number, or else the newest that the
     caller has started (for the steward, the newest of all)."""
     tags = {tag_of(ContinualCounter), tag_of(OnlineLearner)}
-    charges = [
-        entry
-        for entry in session.ledger.entries(kind=SPENDING)
-        if (entry.body.get("mechanism") or {}).get("type") in tags
-    ]
+    found, described = number, None
     if number is None:
-        matching = [e for e in charges if session.analyst in (STEWARD, e.body.get("analyst"))]
+        for entry in session.ledger.entries(kind=SPENDING):
+            own = session.analyst in (STEWARD, entry.body.get("analyst"))
+            if own and (entry.body.get("mechanism") or {}).get("type") in tags:
+                found, described = entry.seq, entry.body["mechanism"]
     else:
-        # `Curator.resume` refuses the stream of another analyst
-        matching = [e for e in charges if e.seq == number]
-    _require.that(
-        matching,
-        f"there is no stream{'' if number is None else f' {number}'} in {session.ledger.path}. Start one "
-        "with session.stream(...), or discreet stream start.",
-    )
-    mechanism = as_of(from_json(matching[-1].body["mechanism"]), session.public)
-    kind = OnlineStream if isinstance(mechanism, OnlineLearner) else Stream
-    return kind.resume(session, mechanism, matching[-1].seq)
+        # `resume` refuses the stream of another analyst
+        described = session.curator.described(number)
+    if found is None or (described or {}).get("type") not in tags:
+        raise InvalidInput(
+            f"there is no stream{'' if number is None else f' {number}'} in {session.ledger.path}. Start one "
+            "with session.stream(...), or discreet stream start."
+        )
+    mechanism = as_of(from_json(described), session.public)
+    return kind_of(mechanism).resume(session, mechanism, found)
+
+
+def kind_of(mechanism: Any) -> type[Stream]:
+    """Return the class of the stream of a mechanism."""
+    return OnlineStream if isinstance(mechanism, OnlineLearner) else Stream
 
 
 def stream_counter(session: SessionBase, text: str, terms: StreamTerms) -> ContinualCounter:

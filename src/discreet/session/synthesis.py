@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from .fitting import Models
 
 
+# How long a server works on a copy by default, in seconds. Chosen by hand.
+JOB_SECONDS = 60.0
+
+
 def synthesis_mechanism(session: Models, terms: SynthesisTerms) -> Any:
     """Return the priced mechanism of a synthesis; no data is read."""
     public = session.public
@@ -62,6 +66,9 @@ def _run_or_resume(session: Models, mechanism: Any, terms: CopyTerms) -> Release
         if checkpoint is None:
             raise InvalidInput("resume=True needs the checkpoint to continue from: checkpoint='copy.run'.")
         return session.resume(mechanism, checkpoint, progress=progress)
+    if session.curator.away:
+        options: dict[str, Any] = {"fresh": terms.fresh, "seconds": terms.seconds or JOB_SECONDS}
+        return session.curator.run(mechanism, checkpoint=checkpoint, progress=progress, **options)
     if checkpoint is None and progress is None:
         return session.curator.ask(mechanism, analyst=session.analyst, text=text, fresh=terms.fresh)
     return session.train(mechanism, checkpoint=checkpoint, every=1, text=text, progress=progress)

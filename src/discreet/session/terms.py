@@ -236,13 +236,10 @@ class CopyTerms(SynthesisTerms):
     resume: Annotated[bool, "Go on from the checkpoint, with the same options. Free."] = False
     progress: Annotated[Callable[[Any], Any] | None, "Called after each step with public facts."] = None
     fresh: Annotated[bool, _FRESH] = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteCopyTerms(CopyTerms):
-    """The options of a synthetic copy that is made on a server."""
-
-    seconds: Annotated[float, "The copy comes after this time and not before."] = 60.0
+    seconds: Annotated[
+        float | None,
+        "On a server, the copy is a job that comes after this time and not before; by default 60.",
+    ] = None
 
 
 @checked

@@ -142,6 +142,19 @@ def canonical(**forms: str) -> Writer:
     return lambda generator, node: all_forms[node.args["kind"]].format(x=argument(generator, node, "this"))
 
 
+def content(text: str, length: str, together: str) -> Writer:
+    """Return the writer of `semantics.Content` as a text: the texts of all values, each after its length and
+    a colon, or the letter n for NULL. `text` is the SQL of a value {x} as a text, `length` that of the length
+    of a text {x}, as a text, and `together` that of all {parts} as one text."""
+
+    def write(generator: Generator, node: exp.Expression) -> str:
+        values = [text.format(x=generator.sql(value)) for value in node.args["expressions"]]
+        parts = [f"COALESCE({length.format(x=x)} || ':' || {x}, 'n')" for x in values]
+        return together.format(parts=", ".join(parts))
+
+    return write
+
+
 def chosen_totals(generator: Generator, node: exp.Expression) -> str:
     """Write `ChosenTotals` as the totals by unit "u" and group "j", followed by the `SmallestRanks` of these
     by their rank "h"."""
@@ -259,14 +272,12 @@ class Dialect:
     for every node.
 
     A node without an entry is an error when it is written, never passed through; `missing` says which these
-    are. `numbers_rows`: whether each row has a number (`tables.source.ROW`) by which rows that a join repeats
-    are recognized as one.
+    are.
     """
 
     name: str
     base: type[Generator]
     writers: Mapping[type[exp.Expression], Writer] = field(repr=False, compare=False)
-    numbers_rows: bool = True
 
     @property
     def missing(self) -> frozenset[type[exp.Expression]]:

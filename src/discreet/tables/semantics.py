@@ -329,10 +329,6 @@ class IsFinite(Semantic):
     """Whether a double is neither infinite nor NaN."""
 
 
-class SignBit(Semantic):
-    """Whether the sign bit of a double is set; it is for -0.0, and may or may not be for NaN."""
-
-
 class Clip(Semantic):
     """A double clipped to [`low`, `high`]; NULL where it is not finite.
 
@@ -482,8 +478,9 @@ class KeyedHash(Semantic):
     arg_types: ClassVar[dict[str, bool]] = {"key": True, "expressions": True}
 
 
-class ContentHash(Semantic):
-    """A hash like `KeyedHash` without a key: it serves only to tell which tuples are equal."""
+class Content(Semantic):
+    """One value of several, never NULL: the contents of two rows are equal exactly if all `expressions` are,
+    NULL being a value like others."""
 
     arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
 
@@ -541,7 +538,7 @@ class SmallestValues(Semantic):
 
 class SmallestRows(Semantic):
     """WITH `alias`: ("j", "x0") of `n` rows of `source` for each unit "u" and group "j": those with the
-    smallest `order`, ties by "x0".
+    smallest `order`, ties by "x0"; with "w", if it is among `columns`, which all rows of a unit share.
 
     Rows that agree in "u", "j", `columns` and "x0" (a whole number below 2**32) are numbered from 0, and
     `order` sees that number as "o". Of `order`, a hash, an engine may compare only the first 32 bits."""

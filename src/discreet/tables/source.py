@@ -157,12 +157,6 @@ def _arrow(data: Mapping[str, Any]) -> pa.Table:
     return pa.table({name: to_arrow(name, column) for name, column in data.items()})
 
 
-# The name of a column that numbers the rows of one scan of a table, only to tell them apart. A row's number
-# changes when other rows are added or removed, so nothing may be chosen, drawn or ordered by it (`query.scan`
-# has an identity of rows that does not).
-ROW = "__discreet_row"
-
-
 class EngineError(DiscreetError, RuntimeError):
     """The engine failed. Its own message is not passed on, because it may quote data."""
 

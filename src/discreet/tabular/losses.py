@@ -29,6 +29,7 @@ from scipy.special import expit, logsumexp, softmax
 from .. import _require
 from .._registry import described
 from .._require import FINITE, POSITIVE, at_most, between
+from .._system import on_one_thread
 
 Array = npt.NDArray[np.float64]
 # Parameters of losses are between these: squares of gradients and noise must neither overflow nor underflow.
@@ -431,7 +432,7 @@ class _Directions:
         matrix.flat[:: len(matrix) + 1] += 1e-13 * float(np.trace(matrix))
         self.trace, self.pairs = float(np.trace(matrix)), list[tuple[Array, Array]]()
         try:
-            self.factor = cho_factor(matrix, lower=True)
+            self.factor = on_one_thread(cho_factor)(matrix, lower=True)
         except np.linalg.LinAlgError:
             # The matrix is indefinite all the same. Gradient steps take its place, because an error would
             # tell something about the table.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from .._system import on_one_thread
 from .losses import STEPS, Problem
 
 Array = npt.NDArray[np.float64]
@@ -138,6 +139,7 @@ def _line_search(
     return candidate, *problem.gradient(candidate)
 
 
+@on_one_thread
 def _model_minimizer(matrix: Array, gradient: Array, w: Array, penalties: Array) -> Array:
     """Return the minimizer z of <gradient, z - w> + (z - w)' matrix (z - w) / 2 + sum_j penalties_j |z_j|.
 

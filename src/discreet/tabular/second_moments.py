@@ -18,6 +18,7 @@ import numpy.typing as npt
 from .. import _require
 from .._public import ADD_REMOVE, Public
 from .._registry import described
+from .._system import on_one_thread
 from ..accounting import Event
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
@@ -74,9 +75,9 @@ class Moments:
         if penalty is None:
             width = len(gram)
             spectral_norm = self.deviation * math.sqrt(width * math.log(2 * width**2 / failure))
-            penalty = max(0.0, spectral_norm - max(0.0, float(np.linalg.eigvalsh(gram)[0])))
+            penalty = max(0.0, spectral_norm - max(0.0, float(on_one_thread(np.linalg.eigvalsh)(gram)[0])))
         _require.non_negative(penalty=penalty)
-        values, vectors = np.linalg.eigh(gram)
+        values, vectors = on_one_thread(np.linalg.eigh)(gram)
         # the true matrix has no negative eigenvalue, but noise may have made one negative: no divisor is
         # below the penalty, nor below the typical size of the noise
         floor = max(penalty, self.deviation * math.sqrt(len(gram)), 1e-12)
@@ -104,7 +105,7 @@ class Moments:
         _require.integer(count=count, at_least=1)
         if count > len(covariance):
             raise _require.fail("count", count, f"at most {len(covariance)}, the number of coordinates")
-        values, vectors = np.linalg.eigh(covariance)
+        values, vectors = on_one_thread(np.linalg.eigh)(covariance)
         return vectors[:, ::-1][:, :count].T, np.maximum(values[::-1][:count], 0.0)
 
     @property

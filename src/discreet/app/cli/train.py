@@ -367,7 +367,7 @@ def _public_set(path: Path | None, trainer: Trainer) -> Any:
     """Return the public set on which the model is evaluated; None where none is given."""
     if path is None:
         return None
-    from ...learning.training.data import PublicSet
+    from ...learning import PublicSet
 
     if not path.exists():
         raise InvalidInput(f"there is no file {str(path)!r}.")

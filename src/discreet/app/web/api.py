@@ -1,21 +1,13 @@
-"""Defines HTTP routes for programs, under `/api/v1`: questions, mechanisms, models, releases, ledgers and
-jobs.
+"""Defines HTTP routes for programs, under `/api/v1`: the six verbs of the wire, questions in SQL, plans,
+explanations, copies, releases, ledgers, jobs, and the steward's people, tokens, datasets and budgets.
 
 `dp.connect` is their client in Python. "Free" means: it costs no privacy, because it reads no data.
 
 The front desk (`desk_of`, a `front_desk.FrontDesk`) passes a request to a worker process, under a verb that
-names the worker's function for it. `look` is for verbs that read no data and answers as soon as it is done;
-`ask` is for verbs that may read data, and holds the answer back until the end of its public time, which does
-not depend on the data. A *live* mechanism is an interactive one: it is paid for at its start, and then
-answers questions.
-
-Defines HTTP routes for plans, explanations, synthetic copies and streams; `api` has the routes for
-questions.
-
-"Free" means: it costs no privacy, because it reads no data. `api` says what the front desk (`desk_of`), its
-methods `look` and `ask`, and verbs are; `draw` is a `look` that may take long.
-
-Defines HTTP routes for the steward: people, tokens, datasets and budgets. Every change is recorded.
+names the worker's function for it. `look` is for verbs that read no data and answers as soon as it is done,
+`draw` a `look` that may take long; `ask` is for verbs that may read data, and holds the answer back until the
+end of its public time, which does not depend on the data. A *live* mechanism is an interactive one: it is
+paid for at its start, and then answers questions.
 """
 
 from __future__ import annotations
@@ -92,14 +84,6 @@ async def preview_workload(
     return await desk_of(request).look("preview", person, granted(request, name, person), **options_of(body))
 
 
-@router.post("/datasets/{name}/ask/preview")
-async def preview_mechanism(
-    request: Request, name: DatasetName, body: bodies.MechanismBody, person: Asker
-) -> dict[str, Any]:
-    """Return the price of a described mechanism; free."""
-    return await desk_of(request).look("preview", person, granted(request, name, person), **options_of(body))
-
-
 @router.post("/datasets/{name}/query")
 async def query(request: Request, name: DatasetName, body: bodies.QueryBody, person: Asker) -> dict[str, Any]:
     """Answer a question in SQL, for its price; the same question again is free."""
@@ -114,39 +98,89 @@ async def workload(
     return await desk_of(request).ask("workload", person, granted(request, name, person), **options_of(body))
 
 
-@router.post("/datasets/{name}/ask")
+# The six verbs of the wire: ask, start, answer, feed and run a description, and read (`price` and the GET
+# routes of this module). `app.remote.RemoteCurator` is their client.
+RELEASED: dict[int | str, dict[str, Any]] = {200: {"model": bodies.Released}}
+STARTED: dict[int | str, dict[str, Any]] = {200: {"model": bodies.Started}}
+
+
+@router.post("/datasets/{name}/price")
+async def price(
+    request: Request, name: DatasetName, body: bodies.MechanismBody, person: Asker
+) -> dict[str, Any]:
+    """Return the price of a described mechanism; free."""
+    return await desk_of(request).look("price", person, granted(request, name, person), **options_of(body))
+
+
+@router.post("/datasets/{name}/ask", responses=RELEASED)
 async def ask(request: Request, name: DatasetName, body: bodies.AskBody, person: Asker) -> dict[str, Any]:
-    """Run a described mechanism, for its price."""
+    """Run a described mechanism, for its price; the same question again is free."""
     return await desk_of(request).ask("ask", person, granted(request, name, person), **options_of(body))
 
 
-@router.post("/datasets/{name}/watches")
-async def watch(request: Request, name: DatasetName, body: bodies.WatchBody, person: Asker) -> dict[str, Any]:
-    """Pay for a watch: which of many counts are above a threshold."""
-    return await desk_of(request).ask("watch", person, granted(request, name, person), **options_of(body))
-
-
-@router.post("/datasets/{name}/live")
-async def start(
-    request: Request, name: DatasetName, body: bodies.MechanismBody, person: Asker
-) -> dict[str, Any]:
+@router.post("/datasets/{name}/start", responses=STARTED)
+async def start(request: Request, name: DatasetName, body: bodies.StartBody, person: Asker) -> dict[str, Any]:
     """Pay for a described live mechanism, and open it."""
     return await desk_of(request).ask("start", person, granted(request, name, person), **options_of(body))
 
 
-@router.post("/datasets/{name}/live/{number}/answers")
+@router.post("/datasets/{name}/answer", responses=RELEASED)
 async def answer(
-    request: Request, name: DatasetName, number: Number, body: bodies.QuestionBody, person: Asker
+    request: Request, name: DatasetName, body: bodies.AnswerBody, person: Asker
 ) -> dict[str, Any]:
-    """Put a question to a live mechanism that the caller started."""
-    options = {"number": number, **options_of(body)}
-    return await desk_of(request).ask("answer", person, granted(request, name, person), **options)
+    """Put a question to a live mechanism that the caller started; free."""
+    return await desk_of(request).ask("answer", person, granted(request, name, person), **options_of(body))
 
 
-@router.post("/datasets/{name}/models")
-async def fit(request: Request, name: DatasetName, body: bodies.FitBody, person: Asker) -> dict[str, Any]:
-    """Fit a model, for its price; it comes back as JSON."""
-    return await desk_of(request).ask("fit", person, granted(request, name, person), **options_of(body))
+@router.post("/datasets/{name}/feed", responses=RELEASED)
+async def feed(request: Request, name: DatasetName, body: bodies.FeedBody, person: Asker) -> dict[str, Any]:
+    """Close one tick of a stream, or continue a live mechanism with the table as it is now, the next version
+    of the table; free."""
+    return await desk_of(request).ask("feed", person, granted(request, name, person), **options_of(body))
+
+
+@router.post("/datasets/{name}/run")
+async def run(
+    request: Request, name: DatasetName, body: bodies.RunBody, person: Asker, response: Response
+) -> dict[str, Any]:
+    """Run what may take long, such as a model or a synthetic copy, for its price. With `seconds` it is a job,
+    and the reply is its id, with status 202: the result is shown that long after the job's process was ready,
+    and not before. Without, the reply is the result."""
+    work_by_verb = {
+        "fit": body.fit,
+        "sql": body.query,
+        "workload": body.workload,
+        "ask": body.ask,
+        "synthesize": body.synthesize,
+    }
+    requested = [(verb, work) for verb, work in work_by_verb.items() if work is not None]
+    desk = desk_of(request)
+    if len(requested) != 1:
+        wrong = "a run is one of fit, query, workload, ask and synthesize."
+        raise HTTPError("InvalidInput", wrong, charged=False)
+    (verb, work), dataset = requested[0], granted(request, name, person)
+    if body.seconds is None:
+        return await desk.ask(verb, person, dataset, **options_of(work))
+    if body.seconds > desk.settings.job_seconds:
+        wrong = f"a job takes at most {desk.settings.job_seconds:g} seconds here."
+        raise HTTPError("InvalidInput", wrong, option="seconds", charged=False)
+    response.status_code = 202
+    return {"id": desk.submit(verb, person, dataset, body.seconds, options_of(work))}
+
+
+@router.get("/datasets/{name}/live")
+async def all_live(request: Request, name: DatasetName, person: Asker, last: Last = 100) -> dict[str, Any]:
+    """List live mechanisms, such as streams: all to the steward, to an analyst their own."""
+    return await desk_of(request).look("all_live", person, granted(request, name, person), last=last)
+
+
+@router.get("/datasets/{name}/live/{number}")
+async def live(request: Request, name: DatasetName, number: Number, person: Asker) -> dict[str, Any]:
+    """Return what a live mechanism has released so far; free."""
+    desk, dataset = desk_of(request), granted(request, name, person)
+    return await desk.look(
+        "live", person, dataset, number=number, horizon=desk.times.horizon(person, dataset)
+    )
 
 
 @router.get("/datasets/{name}/releases")
@@ -188,29 +222,6 @@ async def check(
 ) -> dict[str, Any]:
     """Verify every hash, signature and total of the ledger."""
     return await desk_of(request).look("check", person, granted(request, name, person))
-
-
-@router.post("/datasets/{name}/jobs", status_code=202)
-async def submit(request: Request, name: DatasetName, body: bodies.JobBody, person: Asker) -> dict[str, Any]:
-    """Begin long work. You choose `seconds`: the result is shown that long after the job's process was ready,
-    and not before."""
-    work_by_verb = {
-        "fit": body.fit,
-        "sql": body.query,
-        "workload": body.workload,
-        "ask": body.ask,
-        "synthesize": body.synthesize,
-    }
-    requested = [(verb, work) for verb, work in work_by_verb.items() if work is not None]
-    desk = desk_of(request)
-    if len(requested) != 1:
-        wrong = "a job is one of fit, query, workload, ask and synthesize."
-        raise HTTPError("InvalidInput", wrong, charged=False)
-    if body.seconds > desk.settings.job_seconds:
-        wrong = f"a job takes at most {desk.settings.job_seconds:g} seconds here."
-        raise HTTPError("InvalidInput", wrong, option="seconds", charged=False)
-    (verb, work), dataset = requested[0], granted(request, name, person)
-    return {"id": desk.submit(verb, person, dataset, body.seconds, options_of(work))}
 
 
 @router.get("/jobs")
@@ -282,7 +293,7 @@ async def explained(request: Request, name: str, person: Person, **options: Any)
     return await desk.look("explain", person, dataset, horizon=desk.times.horizon(person, dataset), **options)
 
 
-# synthetic copies; a job makes them (`api.submit`)
+# synthetic copies; a job makes them (`run`)
 
 
 @router.post("/datasets/{name}/copies/preview")
@@ -356,57 +367,6 @@ async def ask_copy(
     """Answer SQL from the rows of a copy; free. The answer has no error bound: how far it is from the true
     one is not said."""
     return await of_copies(request, name, person, "ask_copy", number=number, **options_of(body))
-
-
-# streams
-
-
-@router.post("/datasets/{name}/streams")
-async def start_stream(
-    request: Request, name: DatasetName, body: bodies.StreamBody, person: Asker
-) -> dict[str, Any]:
-    """Pay for a stream: a count or a sum that is published again at every tick."""
-    return await desk_of(request).ask("stream", person, granted(request, name, person), **options_of(body))
-
-
-@router.get("/datasets/{name}/streams")
-async def streams(request: Request, name: DatasetName, person: Asker, last: Last = 100) -> dict[str, Any]:
-    """List streams: all to the steward, to an analyst their own."""
-    return await desk_of(request).look("streams", person, granted(request, name, person), last=last)
-
-
-@router.get("/datasets/{name}/streams/{number}")
-async def read_stream(
-    request: Request,
-    name: DatasetName,
-    number: Number,
-    person: Asker,
-    confidence: Annotated[float, Query(gt=0, lt=1)] = 0.95,
-) -> dict[str, Any]:
-    """Return what a stream has released so far; free."""
-    desk, dataset = desk_of(request), granted(request, name, person)
-    options = {"number": number, "confidence": confidence, "horizon": desk.times.horizon(person, dataset)}
-    return await desk.look("read_stream", person, dataset, **options)
-
-
-@router.post("/datasets/{name}/streams/{number}/ticks")
-async def tick(
-    request: Request, name: DatasetName, number: Number, body: bodies.TickBody, person: Asker
-) -> dict[str, Any]:
-    """Close one tick of a stream: with the table's rows of that tick if the stream has a clock (a column of
-    dates), else with rows that the steward sends."""
-    options = {"number": number, **options_of(body)}
-    return await desk_of(request).ask("tick", person, granted(request, name, person), **options)
-
-
-@router.post("/datasets/{name}/live/{number}/feed")
-async def feed(
-    request: Request, name: DatasetName, number: Number, body: bodies.FeedBody, person: Asker
-) -> dict[str, Any]:
-    """Continue a live mechanism (an interactive one) with the table as it is now, the next version of the
-    table."""
-    options = {"number": number, **options_of(body)}
-    return await desk_of(request).ask("feed", person, granted(request, name, person), **options)
 
 
 Steward = Annotated[Person, Depends(allow(Role.STEWARD))]

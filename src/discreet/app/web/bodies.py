@@ -19,10 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from ..._require import Real
 from ...session.terms import (
     Served,
-    StreamTerms,
     SynthesisTerms,
     Terms,
-    WatchTerms,
     WorkloadTerms,
     options_of,
 )
@@ -41,6 +39,8 @@ NAME_IN_PATH = r"^[A-Za-z0-9_.@-]+$"
 # Names of the periods that a question is about, where a budget is per period. None is the whole table, which
 # every period pays for; a list that came out empty is refused, as `Session.during` refuses it.
 Periods = Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=64)] | None
+# The number of an entry of the ledger, as the caller sees it (`sessions`).
+EntryNumber = Annotated[int, Field(ge=1, le=2**53)]
 # A mechanism, an estimator or a question as JSON; the worker checks it.
 Described = dict[str, Any]
 
@@ -145,30 +145,29 @@ class WorkloadBody(WorkloadTermsBody, PaidBody):
 
 
 class MechanismBody(Body):
-    """A mechanism by its JSON description."""
+    """A mechanism by its JSON description, and the price that is expected, an event (`wire`)."""
 
     mechanism: Described
+    claim: Described | None = None
     periods: Periods = None
 
 
-class AskBody(MechanismBody):
+class StartBody(MechanismBody):
+    """A live mechanism to be paid for, and the price that it is expected to have, as `price` returns it."""
+
+    claim: Described
+
+
+class AskBody(StartBody):
     """A mechanism to be paid for."""
 
     fresh: bool = False
 
 
-@has_options(WatchTerms, without=("number",))
-class WatchBody(PaidBody):
-    """A watch on counts, as in `Session.watch`."""
+class AnswerBody(Body):
+    """A question to the live mechanism with this number: a condition in SQL, or a description."""
 
-    threshold: Annotated[int, Field(ge=-(10**15), le=10**15)]
-    split: Annotated[list[Number], Field(max_length=10)] | None = None
-    periods: Periods = None
-
-
-class QuestionBody(Body):
-    """A question to a live mechanism: a condition in SQL, or a description."""
-
+    number: EntryNumber
     question: SQL | Described
     periods: Periods = None
 
@@ -250,15 +249,6 @@ class CopyQueryBody(Body):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
-@has_options(StreamTerms, without=("number",))
-class StreamBody(PaidBody):
-    """A stream, as in `Session.stream`."""
-
-    sql: SQL
-    clock: Column | None = None
-    periods: Periods = None
-
-
 # A table as JSON: the cells of each column.
 Cell = bool | int | Finite | str | None
 Rows = Annotated[dict[Column, list[Cell]], Field(max_length=1000)]
@@ -270,28 +260,45 @@ class ArrowBody(Body):
     arrow: Annotated[str, Field(max_length=1 << 20)]
 
 
-class TickBody(Body):
-    """One tick of a stream: the new rows, which only the steward may send, and a name for the tick.
+class FeedBody(Body):
+    """What a live mechanism goes on with: one tick of a stream, with a name for it, and the new rows, which
+    only the steward may send; or the server's table as it is now.
 
     A stream with a clock takes the rows of the tick from the table if none are sent.
     """
 
+    number: EntryNumber
     rows: ArrowBody | Rows | None = None
     tick: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     periods: Periods = None
 
 
-class FeedBody(Body):
-    """The periods for which the live mechanism was started; nothing else can be chosen."""
+class Released(BaseModel):
+    """What a mechanism has released: its value (`curator.values`), its event, and pairs of a confidence and
+    the error that is not exceeded with it. `number` is that of a live mechanism."""
 
-    periods: Periods = None
+    value: Any
+    event: Described | None
+    errors: list[Any]
+    scored: bool = False
+    trust: str | None = None
+    number: int | None = None
+    released: bool = True
 
 
-class JobBody(Body):
-    """Long work: exactly one of the fields after `seconds`, which is the time after which its result is
-    shown."""
+class Started(BaseModel):
+    """A live mechanism that was paid for: the number of its charge, its event and its description."""
 
-    seconds: Annotated[float, Field(gt=0, le=10**6)] = 60.0
+    number: int
+    event: Described
+    mechanism: Described
+
+
+class RunBody(Body):
+    """Work: exactly one of the fields after `seconds`. With `seconds` it is a job, whose result is shown
+    after that time; without, it is answered within the public time of a question."""
+
+    seconds: Annotated[float, Field(gt=0, le=10**6)] | None = None
     fit: FitBody | None = None
     query: QueryBody | None = None
     workload: WorkloadBody | None = None

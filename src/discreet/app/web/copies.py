@@ -26,7 +26,6 @@ from ...session.terms import SynthesisTerms
 from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
 from ...tables.engines.duckdb import connect
 from ...tables.files import FILES_PREFIX, PrivateFolder
-from ...tables.source import ROW
 from .. import requests
 from .bookkeeping import page, visible_releases
 from .charts import harmless
@@ -152,9 +151,6 @@ def ask_copy(desk: Desk, request: Request) -> Result:
         synthetic.table, Public(table=synthetic.public.table), memory=MEMORY, seconds=desk.seconds
     )
     table = engine.answer(text)
-    # The engine numbers the rows in a column of its own, which `SELECT *` returns.
-    if ROW in table.column_names:
-        table = table.drop_columns([ROW])
     if table.num_rows > desk.rows:
         raise InvalidInput(
             f"the answer has {table.num_rows:,} rows, and this server sends at most {desk.rows:,}. Ask for "

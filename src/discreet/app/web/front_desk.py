@@ -64,12 +64,17 @@ def takes_long(verb: str, options: dict[str, Any]) -> bool:
     Slow work that is not recognized here holds up only the previews of the person who asked: one person never
     has all preview workers.
     """
+    described = options.get("mechanism")
+    if described is not None:
+        # of all mechanisms, one question in SQL is the quick one
+        is_query = described.get("type") == "query.Query" and isinstance(described.get("sql"), str)
+        options = described if is_query else {"queries": True}
     accountant_searches = options.get("noise") == "gaussian" or (
         verb == "odds" and bool(options.get("delta"))
     )
-    slow_options = options.keys() & {"queries", "mechanism", "rho"}
+    slow_options = any(options.get(name) is not None for name in ("queries", "rho"))
     is_long = len(options.get("sql") or "") > LONG_SQL
-    return verb in SLOW_VERBS or accountant_searches or bool(slow_options) or is_long
+    return verb in SLOW_VERBS or accountant_searches or slow_options or is_long
 
 
 def ledger_location(ledger: str) -> str:
@@ -252,7 +257,7 @@ class FrontDesk:
 
         What may take long goes to workers of its own, where it holds up nobody's preview.
         """
-        if verb == "preview":
+        if verb in ("preview", "price"):
             options["horizon"] = self.times.horizon(person, dataset)
         if takes_long(verb, options):
             return await self.draw(verb, person, dataset, **options)

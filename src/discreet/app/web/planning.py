@@ -10,7 +10,6 @@ import math
 from typing import Any
 
 from ... import _registry
-from ..._drawing import Picture, Section, Series
 from ..._errors import InvalidInput
 from ..._public import Unit
 from ...accounting.caps import requested_price_of
@@ -61,23 +60,6 @@ def item_json(item: Item) -> Result:
         facts["features"] = None if work.features is None else list(work.features)
     fields = {name: value for name, value in facts.items() if value is not None}
     return {"work": fields, "weight": item.weight, "epsilon": item.epsilon, "error": item.error}
-
-
-def item_of(facts: Result) -> Item:
-    """Return the piece of work that `item_json` wrote; the client reads plans with it."""
-    fields: dict[str, Any] = facts["work"]
-    work: Any
-    if "sql" in fields:
-        options = tuple((name, value) for name, value in fields.items() if name != "sql")
-        work = Question(fields["sql"], options)
-    elif "queries" in fields:
-        work = Together(tuple(fields["queries"]), fields.get("rows"))
-    else:
-        features = fields.get("features")
-        work = Model(
-            estimator_of(fields["estimator"]), fields["target"], None if features is None else tuple(features)
-        )
-    return Item(work, facts["weight"], facts["epsilon"], facts["error"])
 
 
 def explain(desk: Desk, request: Request) -> Result:
@@ -158,7 +140,7 @@ def explanation_json(explanation: Explanation) -> Result:
 def _to_json(value: Any) -> Any:
     """Return plain lists and maps without the numbers that JSON cannot represent.
 
-    Infinity becomes None, minus infinity and NaN become their names; `_floats` reads them back.
+    Infinity becomes None, minus infinity and NaN become their names.
     """
     if isinstance(value, float):
         if math.isfinite(value):
@@ -167,44 +149,3 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _to_json(item) for name, item in value.items()}
     return [_to_json(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def explanation_of(facts: Result) -> Explanation:
-    """Return the explanation that `explanation_json` wrote; the client reads explanations with it."""
-    return Explanation(
-        title=facts["title"],
-        audience=facts["audience"],
-        risk=Risk(_registry.from_json(facts["event"]), facts["delta"]),
-        sections=tuple(_section(section) for section in facts["sections"]),
-        facts=tuple((name, value) for name, value in facts["facts"]),
-    )
-
-
-def _section(facts: Result) -> Section:
-    """Return one section of an explanation from its JSON."""
-    described = facts["picture"]
-    picture = None
-    if described is not None:
-        series = tuple(
-            Series(**line | {"x": _floats(line["x"]), "y": _floats(line["y"])})
-            for line in described["series"]
-        )
-        picture = Picture(**described | {"series": series, "labels": tuple(described["labels"])})
-    return Section(
-        heading=facts["heading"],
-        lines=tuple(facts["lines"]),
-        columns=tuple(facts["columns"]),
-        rows=tuple(tuple(row) for row in facts["rows"]),
-        picture=picture,
-    )
-
-
-def _floats(values: list[float | str | None]) -> tuple[float, ...]:
-    """Return the numbers that `_to_json` wrote."""
-    return tuple(_float(value) for value in values)
-
-
-def _float(value: float | str | None) -> float:
-    if value is None:
-        return math.inf
-    return float(value) if isinstance(value, str) else value

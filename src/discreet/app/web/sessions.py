@@ -29,16 +29,15 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ... import _registry, tables
-from ..._errors import InvalidInput, LedgerError
-from ..._public import Public
+from ..._errors import InvalidInput
 from ...curator import STEWARD, Key, Ledger, books
-from ...curator.closed_ledger import Books
+from ...curator.closed_ledger import Books, NoData
 from ...curator.curator import key_path
 from ...session import Session
 from ...session import open as open_session
@@ -162,10 +161,14 @@ class OwnNumbers:
         """Return the numbers of an analyst, with all entries up to now."""
         if analyst == STEWARD:
             return Numbers(None)
-        for entry in ledger.entries(after=self._seen):
+        newest = ledger.anchor.seq
+        # without asking for the page after the last one, which would open the ledger again
+        for entry in ledger.entries(after=self._seen) if self._seen < newest else ():
             if entry.kind in (books.SPENDING, books.SERVED):
                 self._owned.setdefault(str(entry.body.get("analyst")), []).append(entry.seq)
             self._seen = entry.seq
+            if self._seen >= newest:
+                break
         return Numbers(self._owned.get(analyst, []))
 
 
@@ -212,22 +215,7 @@ class Numbers:
 Options = dict[str, Any]
 Request = dict[str, Any]
 Result = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class PublicFacts:
-    """Stands for a table in a process that may not read it: questions can be priced, and not answered.
-
-    It is a data source like a table, but its methods that would read rows refuse.
-    """
-
-    public: Public
-
-    def ready(self) -> None:
-        raise LedgerError("this process has no table. Nothing was charged or read.")
-
-    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
-        raise LedgerError("this process has no table. Nothing was charged or read.")
+_NO_TABLE = "this process has no table. Nothing was charged or read."
 
 
 @dataclass(slots=True)
@@ -268,7 +256,7 @@ class Desk:
             return open_session(**files, seconds=self.seconds)
         # `Books` is a curator without a table.
         path, public = files["ledger"], tables.load(files["schema"])
-        return Session(Books(PublicFacts(public), Ledger(path, Key.load(key_path(path)))))
+        return Session(Books(NoData(public, _NO_TABLE), Ledger(path, Key.load(key_path(path)))))
 
 
 def session_of(desk: Desk, request: Request) -> tuple[Session, Options]:

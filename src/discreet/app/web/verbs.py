@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -16,7 +16,7 @@ from typing import Any
 
 from ... import _registry, _require
 from ..._errors import DiscreetError, InvalidInput, LedgerError
-from ...curator import STEWARD, Curator, books
+from ...curator import STEWARD
 from ...curator.budgeted import Withheld
 from ...curator.policy import check_epsilon
 from .. import requests
@@ -67,15 +67,13 @@ VERBS: dict[str, Verb] = {
     "note": Verb("bookkeeping", "note"),
     "sql": Verb("asking", "sql", data=True),
     "workload": Verb("asking", "workload", data=True),
-    "ask": Verb("asking", "ask", data=True),
-    "start": Verb("asking", "start", data=True),
-    "watch": Verb("asking", "watch", data=True),
-    "answer": Verb("asking", "answer", data=True, live=True),
-    "feed": Verb("streams", "feed", data=True, live=True),
-    "stream": Verb("streams", "stream", data=True),
-    "tick": Verb("streams", "tick", data=True, live=True),
-    "streams": Verb("streams", "streams"),
-    "read_stream": Verb("streams", "read_stream"),
+    "price": Verb("wire", "price"),
+    "ask": Verb("wire", "ask", data=True),
+    "start": Verb("wire", "start", data=True),
+    "answer": Verb("wire", "answer", data=True, live=True),
+    "feed": Verb("wire", "feed", data=True, live=True),
+    "all_live": Verb("wire", "all_live"),
+    "live": Verb("wire", "live"),
     "fit": Verb("asking", "fit", data=True),
     "synthesize": Verb("copies", "synthesize", data=True),
     "preview_copy": Verb("copies", "preview_copy"),
@@ -104,26 +102,29 @@ def reply_to(desk: Desk, message: bytes) -> bytes:
 def handle(desk: Desk, request: Request) -> dict[str, Any]:
     """Run a request, and return its reply: "result" or "error", and under "touched" whether data may have
     been read."""
-    analyst, charge_before, curator = request["analyst"], None, None
+    analyst, charges, curator = request["analyst"], 0, None
     verb = VERBS[request["verb"]]
+    looking: AbstractContextManager[None] = nullcontext()
     try:
         if verb.data:
-            curator = desk.session(request["dataset"], analyst).curator
+            curator = desk.session(request["dataset"], STEWARD).curator
             # Others can read the ledger while a search runs: it writes at a public time only.
             curator.sealed_for = desk.seconds * SEARCHING
             # One opening for all workers: how long a worker lives may depend on how long its questions take.
             curator.opening = request.get("opening", curator.opening)
             curator.withheld = _parse_withheld(request.get("withheld"))
-            charge_before = _last_charge(curator, analyst)
-        with _require.door() if verb.data else nullcontext():
+            charges = len(curator.charged)
+            if not verb.live:
+                # One look for all that is read before the charge, and after the release. A live mechanism
+                # looks again and again, until it is its question's turn.
+                looking = curator.ledger.refreshed()
+        with looking, _require.door() if verb.data else nullcontext():
             result = verb.run(desk, _checked_price(request, verb.data))
         # Without a new charge nothing was read: the answer came from the store. Live verbs read without one.
-        touched = verb.data and (verb.live or _last_charge(curator, analyst) != charge_before)
+        touched = verb.data and (verb.live or curator is None or len(curator.charged) != charges)
         return {"result": result, "touched": touched}
     except Exception as error:
-        touched = verb.data and (
-            verb.live or curator is None or _has_charged(curator, analyst, charge_before)
-        )
+        touched = verb.data and (verb.live or curator is None or len(curator.charged) != charges)
         return {"error": _as_seen(desk, request, error_json(error, analyst)), "touched": touched}
 
 
@@ -152,20 +153,6 @@ def _parse_withheld(facts: Any) -> Withheld | None:
         return datetime.fromtimestamp(seconds - 0.002, UTC)
 
     return Withheld(moment(facts["now"]), tuple((name, moment(begun)) for name, begun in facts["since"]))
-
-
-def _last_charge(curator: Any, analyst: str) -> int:
-    """Return the number of the analyst's newest charge; 0 if there is none."""
-    newest = curator.ledger.last(books.SPENDING, analyst)
-    return 0 if newest is None else int(newest.seq)
-
-
-def _has_charged(curator: Curator, analyst: str, before: int | None) -> bool:
-    """Return whether the analyst has a newer charge than `before`; True if the ledger cannot be read."""
-    try:
-        return _last_charge(curator, analyst) != before
-    except DiscreetError:
-        return True
 
 
 def error_json(error: Exception, analyst: str = STEWARD) -> Result:

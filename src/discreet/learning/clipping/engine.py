@@ -91,7 +91,8 @@ class ClippingEngine:
     examples cannot mix, or in a loop where vmap cannot run them (`batching`). With `sizes`, clipped sums run
     the code that `torch.compile` made of the model, on parts of a batch that are padded to one of these
     sizes. `expected` is the expected size of a batch, which is public: how a norm is bounded is chosen by it,
-    never by the size of an actual batch.
+    never by the size of an actual batch. With `half` the model computes in bfloat16
+    (docs/proofs/bfloat16.md).
     """
 
     def __init__(
@@ -102,9 +103,10 @@ class ClippingEngine:
         isolate: bool = False,
         sizes: tuple[int, ...] = (),
         expected: int = 256,
+        half: bool = False,
     ) -> None:
         self.sizes, self._expected, self._expected_part = tuple(sorted(sizes)), expected, 0
-        self.model, self.isolate = model, isolate
+        self.model, self.isolate, self.half = model, isolate, half
         self.loss = per_example(loss, isolate=isolate)
         self.routes = routes.routes(model)
         if isolate:
@@ -115,7 +117,8 @@ class ClippingEngine:
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise InvalidInput("the model has no trainable parameters.")
-        self.dtype = next(iter(self.parameters.values())).dtype
+        first = next(iter(self.parameters.values()))
+        self.dtype, self.device = first.dtype, first.device
         dtypes = {p.dtype for p in self.parameters.values()}
         if not dtypes <= {torch.float32} and not dtypes <= {torch.float64}:
             raise Unsupported(
@@ -194,7 +197,7 @@ class ClippingEngine:
             self.decide(inputs)
             recorder.batch, recorder.active, recorder.expected = _length(inputs), True, self._fix_part()
             with torch.enable_grad():
-                outputs = self.model(*inputs)
+                outputs = self._outputs(inputs)
                 gradient = self._loss_gradient(outputs, targets)
                 losses = self.loss(outputs, targets) if not sums_only or gradient is None else torch.empty(0)
                 taps = merged(recorder.taps(losses if gradient is None else outputs, gradient))
@@ -205,6 +208,15 @@ class ClippingEngine:
             recorder.active, recorder.edges, recorder.notes, recorder.calls = False, [], [], {}
             recorder.axes = {}
         return taps, losses.detach()
+
+    def _outputs(self, inputs: tuple[Any, ...]) -> Any:
+        """Return the model's outputs, in float32 whatever it computes in."""
+        if not self.half:
+            return self.model(*inputs)
+        device = next(iter(self.parameters.values())).device.type
+        with torch.autocast(device, torch.bfloat16):
+            outputs = self.model(*inputs)
+        return tree_map(lambda t: t.float() if getattr(t, "dtype", None) is torch.bfloat16 else t, outputs)
 
     def decide(self, inputs: tuple[Any, ...]) -> None:
         """Decide which dimensions are the batch (`batching`), once for each mode (training or evaluation) and

@@ -68,9 +68,9 @@ def frozen_batch_norm(module: Any, x: Tensor) -> Tensor:
 def without_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
     """Return a copy of the model with a GroupNorm in place of each BatchNorm.
 
-    The number of groups is the largest that divides the number of channels and is at most `groups`. Where a
-    BatchNorm1d is replaced, a group has at least two channels (unless there is only one): inputs may be
-    vectors, and a group of one number would be normalized to zero.
+    The number of groups is the largest that divides the number of channels, is at most `groups`, and leaves
+    at least two channels in each (unless there is only one): inputs may be vectors, or maps of one pixel, and
+    a group of one number would be normalized to zero.
 
     >>> without_batch_norm(nn.Sequential(nn.Conv2d(3, 48, 3), nn.BatchNorm2d(48)))[1].num_groups
     24
@@ -92,8 +92,7 @@ def without_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
 def _group_norm(layer: Any, groups: int) -> nn.GroupNorm:
     """Return the GroupNorm that replaces a batch normalization, as `without_batch_norm` describes it."""
     channels = layer.num_features
-    limit = channels // 2 if isinstance(layer, nn.BatchNorm1d) else channels
-    num_groups = max(n for n in range(1, max(1, min(groups, limit)) + 1) if channels % n == 0)
+    num_groups = max(n for n in range(1, max(1, min(groups, channels // 2)) + 1) if channels % n == 0)
     dtype = None if layer.weight is None else layer.weight.dtype
     return nn.GroupNorm(num_groups, channels, eps=layer.eps, affine=layer.affine, dtype=dtype)
 

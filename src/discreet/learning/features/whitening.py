@@ -34,6 +34,7 @@ from ..._errors import InvalidInput
 from ..._public import REPLACE, Public
 from ..._registry import described
 from ..._require import POSITIVE, Real, at_least
+from ..._system import on_one_thread
 from ...accounting import Event
 from ...mechanisms.noise import IntegerGaussian
 from ...mechanisms.protocols import AnySource, Mechanism, Release, Sensitivity, check_source, release
@@ -181,7 +182,7 @@ class PrivateWhitening(Mechanism):
         noise_norm = 2 * self.deviation * math.sqrt(self.width)
         # 1e-9 here and 1e-12 below only prevent a division by zero.
         penalty = max(noise_norm if self.penalty is None else float(self.penalty), 1e-9)
-        values, vectors = np.linalg.eigh(moments)
+        values, vectors = on_one_thread(np.linalg.eigh)(moments)
         values = np.maximum(values, 0.0)
         scales = (values + penalty) ** -0.5
         # The root mean square of the norms of mapped rows, estimated from the noisy moments.

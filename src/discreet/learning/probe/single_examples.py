@@ -8,18 +8,24 @@ Computes gradients of single examples by torch's own backward pass, with which t
 compared.
 
 They are computed on made-up examples only, by the probe (`safety`, `single_examples`).
+
+Decides in float64 where float32 differs: kernels take sums in another order for another batch size, and where
+a ReLU's input or the two largest numbers of a pooling are equal up to rounding, the order decides. In float64
+rounding is a billionth of that, and what is left is mixing.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -33,27 +39,30 @@ PIECE = 1 << 20
 
 
 class ReferenceGradients:
-    """Holds what torch itself computes for examples that run alone: the weighted sum of their gradients, and
-    the squared norm of each gradient by layer."""
+    """Holds what torch itself computes for examples that run alone: the weighted sum of their gradients by
+    some of the parameters, and the squared norm of each gradient by layer."""
 
-    def __init__(self, engine: ClippingEngine) -> None:
-        self.engine = engine
+    def __init__(
+        self, engine: ClippingEngine, parameters: list[Any], squared_norms: dict[int, dict[int, float]]
+    ) -> None:
+        self.engine, self.parameters = engine, parameters
         # The weighted sum, by parameter.
-        self.sums = [torch.zeros_like(p).detach() for p in engine.parameters.values()]
-        # For each example: squared norms by number of the layer.
-        self.squared_norms: list[dict[int, float]] = []
+        self.sums = [torch.zeros_like(p).detach() for p in parameters]
+        # For each example by its number: squared norms by number of the layer, to which those by these
+        # parameters are added.
+        self.squared_norms = squared_norms
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """Add up the gradient of each weight as soon as torch has computed it, within this context, and free
         it."""
-        parameters = list(self.engine.parameters.values())
+        parameters = self.parameters
         grads_before = [p.grad for p in parameters]
         handles = []
         try:
             for p, out in zip(parameters, self.sums, strict=True):
                 p.grad = None
-                handle = p.register_post_accumulate_grad_hook(self._collector(out))  # type: ignore[no-untyped-call]
+                handle = p.register_post_accumulate_grad_hook(self._collector(out))
                 handles.append(handle)
             yield
         finally:
@@ -68,18 +77,17 @@ class ReferenceGradients:
         def collect(p: Tensor) -> None:
             assert p.grad is not None
             gradient, p.grad = p.grad.to_dense(), None
-            layer, by_layer = self.engine.layers[id(p)], self.squared_norms[-1]
+            layer, by_layer = self.engine.layers[id(p)], self.by_layer
             by_layer[layer] = by_layer.get(layer, 0.0) + squared_norm(gradient)
             out.add_(gradient, alpha=self.weight)
 
         return collect
 
-    def add(self, loss: Tensor, weight: float) -> None:
-        """Add `weight` times the gradient of one example's loss; called within `collecting`, whose hooks do
-        the addition."""
-        self.weight = weight
-        self.squared_norms.append({})
-        loss.backward(inputs=list(self.engine.parameters.values()))  # type: ignore[no-untyped-call]
+    def add(self, example: int, loss: Tensor, weight: float) -> None:
+        """Add `weight` times the gradient of the loss of an example, which has this number; called within
+        `collecting`, whose hooks do the addition."""
+        self.weight, self.by_layer = weight, self.squared_norms.setdefault(example, {})
+        loss.backward(inputs=self.parameters)  # type: ignore[no-untyped-call]
 
 
 def squared_norm(gradient: Tensor) -> float:
@@ -122,9 +130,16 @@ SMALL_BATCH = 3
 TOLERANCE = 1e-4
 # The same if the model computes in half precision inside: bfloat16 has eight bits, and some layers lose more.
 HALF_TOLERANCE = 2.0**-4
-# How often gradients are compared before they count as different, and by which share of themselves the
-# model's parameters are perturbed in between (both chosen by hand, not tuned).
-TRIES, PERTURBATION = 3, 2.0**-10
+# The same if the model computes in float64: a million times the rounding of an ordinary sum.
+EXACT_TOLERANCE = 1e-8
+# How often gradients are compared in float64 before they count as different, and by which share of themselves
+# the model's parameters are perturbed in between (both chosen by hand, not tuned): at its first weights a
+# model may be exactly on a kink.
+TRIES, PERTURBATION = 2, 2.0**-10
+# In float64 sums are compared for about this many weights at a time: 268 megabytes beside the model.
+WEIGHTS_AT_ONCE = 1 << 25
+# On an accelerator a larger model, of so many weights, is judged in float64 on the CPU, for memory's sake.
+LARGE = 1 << 25
 # The largest batch that is compared, so that training starts soon (chosen by hand, not tuned). Code that
 # mixes examples only in larger batches is not found (docs/promise.md).
 LARGEST = 512
@@ -153,14 +168,15 @@ class Measured:
     engine: ClippingEngine
     gradients: Gradients
 
-    def parts(self, weights: Tensor) -> Iterator[Tensor]:
-        """Yield the sum over examples i of weights[i] times gradient i, one parameter after the other."""
+    def parts(self, weights: Tensor, parameters: list[Any] | None = None) -> Iterator[Tensor]:
+        """Yield the sum over examples i of weights[i] times gradient i, one parameter after the other, of
+        these parameters or all."""
         taps: dict[int, list[Tap]] = {}
         for tap in self.gradients.taps:
             for target in _targets_of(tap):
                 taps.setdefault(id(target.parameter), []).append(tap)
         sums: dict[int, Tensor] = {}
-        for p in self.engine.parameters.values():
+        for p in self.engine.parameters.values() if parameters is None else parameters:
             if id(p) not in sums:
                 sums |= self._sums(p, taps, weights)
             yield sums.pop(id(p)).detach()
@@ -214,24 +230,118 @@ def pick(data: Any, positions: Any) -> Any:
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records, in `seen`, whether anything is computed in half precision."""
+    """Records in `coarsest` the largest tolerance of what is computed: half precision anywhere, or float32
+    from float64."""
 
-    seen: bool = False
+    coarsest: float = EXACT_TOLERANCE
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.seen |= any(
-            isinstance(t, Tensor) and t.dtype in (torch.float16, torch.bfloat16) for t in tree_leaves(out)
-        )
+        dtypes, from_dtypes = _dtypes(out), _dtypes((args, kwargs))
+        if dtypes & {torch.float16, torch.bfloat16}:
+            self.coarsest = HALF_TOLERANCE
+        elif torch.float32 in dtypes and torch.float64 in from_dtypes:
+            self.coarsest = max(self.coarsest, TOLERANCE)
         return out
 
 
-def _uses_half_precision(engine: ClippingEngine, inputs: Any) -> bool:
-    """Return whether the model computes in half precision somewhere inside."""
+def _dtypes(tree: Any) -> set[torch.dtype]:
+    return {t.dtype for t in tree_leaves(tree) if isinstance(t, Tensor)}
+
+
+def _tolerance(engine: ClippingEngine, inputs: Any) -> float:
+    """Return the tolerance of the coarsest precision that the model computes in somewhere inside."""
     watch = _Watch()  # type: ignore[no-untyped-call]
     with watch, torch.no_grad():
         engine.model(*(inputs if isinstance(inputs, tuple) else (inputs,)))
-    return bool(watch.seen)
+    return max(watch.coarsest, finest(engine))
+
+
+def finest(engine: ClippingEngine) -> float:
+    """Return the tolerance of the precision of the model's weights."""
+    return EXACT_TOLERANCE if engine.dtype is torch.float64 else TOLERANCE
+
+
+_WIDER = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64) | {
+    torch.complex64: torch.complex128
+}
+_WIDENED_CALLS = dict.fromkeys((Tensor.float, Tensor.half, Tensor.bfloat16), Tensor.double)
+
+
+class _Widened(TorchFunctionMode):
+    """Lets code that asks for float32 or less by name (`x.float()`, `dtype=torch.float32`) have float64, and
+    turns what meets a float64 tensor into float64: constants that are neither parameters nor buffers."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        everything = args, kwargs or {}
+        everything = tree_map(lambda x: _WIDER.get(x, x) if isinstance(x, torch.dtype) else x, everything)
+        name = getattr(func, "__name__", "")
+        # A call that writes into its argument must have the argument itself.
+        writes = (name.endswith("_") and not name.endswith("__")) or name.startswith(("__i", "__set"))
+        if not writes and torch.float64 in _dtypes(everything):
+            everything = tree_map(lambda x: _wide(x) if isinstance(x, Tensor) else x, everything)
+        return _WIDENED_CALLS.get(func, func)(*everything[0], **everything[1])
+
+
+def _wide(tensor: Tensor, device: torch.device | None = None) -> Tensor:
+    """Return a tensor of floats in float64, others as they are; on another device, if one is given."""
+    return tensor.to(device=device, dtype=_WIDER.get(tensor.dtype), copy=device is not None)
+
+
+@contextmanager
+def in_float64(engine: ClippingEngine, data: Any) -> Iterator[Any]:
+    """Let the model hold copies of its tensors in float64 within this context, on the CPU where its device
+    has no float64 or the model is `LARGE`, and yield the data likewise; then put back the very tensors that
+    were there.
+
+    The model itself is changed, as no copy of its code is sure to do the same.
+    """
+    judged_on = torch.device("cpu") if engine.device.type == "mps" or engine.size > LARGE else engine.device
+    with _holding_copies(engine, lambda t: _wide(t, judged_on)), _Widened():
+        engine.dtype, engine.device = torch.float64, judged_on
+        yield tree_map(lambda t: _wide(t, judged_on) if isinstance(t, Tensor) else t, data)
+
+
+@contextmanager
+def _holding_copies(engine: ClippingEngine, copy: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Let the model hold copies of its parameters and buffers within this context, and no gradients."""
+    device, dtype = engine.device, engine.dtype
+    tensors = [*engine.model.parameters(), *engine.model.buffers()]
+    before = [(t, t.data, t.grad) for t in tensors]
+    try:
+        for tensor in tensors:
+            tensor.grad, tensor.data = None, copy(tensor.data)
+        yield
+    finally:
+        for tensor, values, gradient in before:
+            tensor.grad = None
+            tensor.data = values
+            tensor.grad = gradient
+        engine.dtype, engine.device = dtype, device
+
+
+T = TypeVar("T")
+
+
+def judged(engine: ClippingEngine, inputs: Any, targets: Any, verdict: Callable[[Any, Any], T]) -> T:
+    """Return the verdict on these examples in float64; where model or loss do not run in float64, that in the
+    model's own precision. The verdict may change the parameters: they are copies."""
+    try:
+        with in_float64(engine, (inputs, targets)) as examples:
+            return verdict(*examples)
+    except DiscreetError:
+        raise
+    # The code has float32 in it where nobody can replace it.
+    except Exception:
+        with _holding_copies(engine, Tensor.clone):
+            return verdict(inputs, targets)
+
+
+@torch.no_grad()
+def _perturb(engine: ClippingEngine) -> None:
+    for p in engine.model.parameters():
+        if p.dtype.is_floating_point:
+            p.mul_(1 + PERTURBATION * torch.randn_like(p))
 
 
 def check_alone(
@@ -241,27 +351,19 @@ def check_alone(
     alone, by torch itself.
 
     `batch` is the size that training expects, and `own` says that the user gave the examples (`synthetic=`).
-
-    Sums are taken in another order for a batch. Where a ReLU's input is zero up to rounding, the order
-    decides whether it is on or off: once in a hundred times for a small transformer. With slightly perturbed
-    parameters such a difference goes away, and one that comes from mixing stays.
     """
-    if not differs(engine, inputs, targets, batch):
-        return
-    parameters_before = [p.detach().clone() for p in engine.model.parameters()]
-    try:
-        for _ in range(TRIES - 1):
-            with torch.no_grad():
-                for p in engine.model.parameters():
-                    if p.dtype.is_floating_point:
-                        p.mul_(1 + PERTURBATION * torch.randn_like(p))
+
+    def verdict(inputs: Any, targets: Any) -> DiscreetError | None:
+        for _ in range(TRIES):
             if not differs(engine, inputs, targets, batch):
-                return
-        raise _difference(engine, inputs, targets, batch, own)
-    finally:
-        with torch.no_grad():
-            for p, before in zip(engine.model.parameters(), parameters_before, strict=True):
-                p.copy_(before)
+                return None
+            _perturb(engine)
+        return _difference(engine, inputs, targets, batch, own)
+
+    if differs(engine, inputs, targets, batch):
+        error = judged(engine, inputs, targets, verdict)
+        if error is not None:
+            raise error
 
 
 def _difference(
@@ -286,7 +388,7 @@ def _difference(
     batch_gradient = plain_gradient(engine, inputs, targets)
     total = torch.stack([plain_gradient(engine, *single) for single in singles]).sum(0)
     scale = total.abs().max().clamp(min=1e-12)
-    tolerance = HALF_TOLERANCE if _uses_half_precision(engine, inputs) else TOLERANCE
+    tolerance = _tolerance(engine, inputs)
     mixes = is_far(batch_gradient, total, scale, len(singles) * tolerance)
     for size in (count, *_larger_sizes(engine, count, batch)):
         positions = torch.arange(size) % count
@@ -324,7 +426,7 @@ def keeps_state(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
         # Not `torch.manual_seed`, which would also seed accelerators, whose states nobody puts back.
         torch.default_generator.manual_seed(seed)
         losses.append(losses_of(engine, inputs, targets).nan_to_num())
-    return is_far(losses[0], losses[1], losses[0].abs().max().clamp(min=1e-12))
+    return is_far(losses[0], losses[1], losses[0].abs().max().clamp(min=1e-12), finest(engine))
 
 
 def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> bool:
@@ -344,11 +446,49 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
     parts = measure(engine, inputs, targets).parts(weights)
     scale = max(float(part.abs().max()) for part in parts if part.numel())
     del parts
-    reference = ReferenceGradients(engine)
+    squared_norms: dict[int, dict[int, float]] = {}
+    return any(
+        _group_differs(
+            engine,
+            ReferenceGradients(engine, group, squared_norms),
+            (inputs, targets),
+            weights,
+            scale,
+            norm_bounds,
+            batch,
+        )
+        for group in _groups(engine)
+    )
+
+
+def _groups(engine: ClippingEngine) -> Iterator[list[Any]]:
+    """Yield the parameters whose sums are compared together: all of them; in float64, of which a model's sums
+    take twice as much memory as its weights, about WEIGHTS_AT_ONCE at a time."""
+    parameters = list(engine.parameters.values())
+    if engine.dtype is not torch.float64:
+        yield parameters
+        return
+    ends = itertools.accumulate(p.numel() for p in parameters)
+    numbered = zip(ends, parameters, strict=True)
+    for _, group in itertools.groupby(numbered, lambda pair: (pair[0] - 1) // WEIGHTS_AT_ONCE):
+        yield [p for _, p in group]
+
+
+def _group_differs(
+    engine: ClippingEngine,
+    reference: ReferenceGradients,
+    examples: tuple[Any, Any],
+    weights: Tensor,
+    scale: float,
+    norm_bounds: Tensor,
+    batch: int | None,
+) -> bool:
+    """Return what `differs` says of the parameters of `reference`."""
+    (inputs, targets), count = examples, len(weights)
     with reference.collecting():
         for i in range(count):
             one = pick((inputs, targets), torch.tensor([i]))
-            reference.add(loss_sum(engine, *one), float(weights[i]))
+            reference.add(i, loss_sum(engine, *one), float(weights[i]))
             if i == 0 and _sums_differ(engine, measure(engine, *one), reference, weights[:1], scale, inputs):
                 return True
             if i + 1 == min(SMALL_BATCH, count):
@@ -412,14 +552,14 @@ def _sums_differ(
     size, count = len(weights), len(reference.squared_norms)
     differences = [
         largest_difference(part, true)
-        for part, true in zip(measured.parts(weights), reference.sums, strict=True)
+        for part, true in zip(measured.parts(weights, reference.parameters), reference.sums, strict=True)
         if part.numel()
     ]
     worst = max(differences) if all(math.isfinite(d) for d in differences) else math.inf
     bound = scale * max(1, size / count)
-    if worst > TOLERANCE * bound and (
+    if worst > finest(engine) * bound and (
         # Asked last, and only if it matters: `_Watch` loads torch's compiler, a hundred megabytes.
-        worst > HALF_TOLERANCE * bound or not _uses_half_precision(engine, inputs)
+        worst > HALF_TOLERANCE * bound or worst > _tolerance(engine, inputs) * bound
     ):
         return True
     _check_lengths(measured, measured.gradients.squares, reference)
@@ -434,7 +574,7 @@ def _check_lengths(measured: Measured, squares: Tensor, reference: ReferenceGrad
     """
     count = len(reference.squared_norms)
     layers = range(max(measured.engine.layers.values()) + 1)
-    by_example = [[norms.get(layer, 0.0) for layer in layers] for norms in reference.squared_norms]
+    by_example = [[reference.squared_norms[i].get(layer, 0.0) for layer in layers] for i in range(count)]
     true = torch.tensor(by_example, dtype=torch.float64)[torch.arange(len(squares)) % count]
     for i in _above_bound(squares, true).nonzero().flatten().tolist():
         _check_own_length(measured, i, squares[i : i + 1], reference.squared_norms[i % count])

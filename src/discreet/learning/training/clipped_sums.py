@@ -9,6 +9,7 @@ module.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from ..._errors import INTERRUPTIONS
+from ..._errors import INTERRUPTIONS, ReleaseFailed
 from ...mechanisms.protocols import ExampleSource
 from ...sampling import Entropy
 from ..clipping.batching import full_precision
 from ..clipping.engine import ClippingEngine, Gradients
 from ..clipping.norms import Adaptive, Clipping, Flat, factors
+from .data import ReadAhead
 from .federated import Updates
 from .gradient_noise import IDENTITY, CorrelatedSource, GridSum, NoiseBuffer, fill_gaussian
 from .pooling import Owners, built, owned, pooled, size_class
@@ -65,6 +67,27 @@ class Summands:
         # With federated averaging (`local=`), summands are the clients' updates instead of gradients.
         self._updates = None if trainer.local is None else Updates(trainer, engine, entropy)
         self._noise = self._noise_source()
+        # The chunks of this step, where they were planned ahead.
+        self._planned: list[tuple[Indices, Indices | None]] | None = None
+
+    def read_ahead(self, batches: Iterator[Indices]) -> Iterator[Indices]:
+        """Return these batches; if the examples have workers, these read the rows of the coming steps. A
+        batch must be added before the next one is drawn."""
+        loader = getattr(self._examples, "loader", None)
+        if loader is None or not loader.num_workers or self._updates is not None:
+            yield from batches
+            return
+        steps = deque[tuple[Indices, list[tuple[Indices, Indices | None]]]]()
+
+        def plan() -> Iterator[Indices]:
+            for members in batches:
+                steps.append((members, list(self._chunks(members))))
+                yield from (rows for rows, _ in steps[-1][1])
+
+        self._examples = ReadAhead(self._examples, plan(), self._entropy)  # type: ignore[arg-type, assignment]
+        while steps:
+            members, self._planned = steps.popleft()
+            yield members
 
     def _noise_source(self) -> NoiseBuffer | CorrelatedSource:
         """Return the source of the run's noise, independent or correlated over time.
@@ -106,7 +129,7 @@ class Summands:
             for updates in self._updates.of(clients, self._examples, self.rule):
                 self._add_clipped(updates, sums)
             return
-        for rows, counts in self._chunks(members):
+        for rows, counts in self._chunks(members) if self._planned is None else self._planned:
             self._add_units(rows, counts, sums)
 
     def _add_units(self, rows: Indices, counts: Indices | None, sums: dict[int, Tensor]) -> None:
@@ -117,7 +140,7 @@ class Summands:
         try:
             inputs, targets = self._examples.take(rows)
             gradients = None if sums_only else self._gradients(inputs, targets, counts)
-        except INTERRUPTIONS:
+        except (*INTERRUPTIONS, ReleaseFailed):
             raise
         except Exception:
             units = np.split(rows, np.cumsum(np.ones_like(rows) if counts is None else counts)[:-1])

@@ -10,36 +10,40 @@ they are clipped.
 The average is clipped as one example's gradient, so that the price is the same as without augmentation (De,
 Berrada, Hayes, Smith & Balle 2022, arXiv:2204.13650); only training takes longer. Mixup and the like, which
 blend examples, are not covered: one person would be in many gradients.
-
-Evaluates a model on a PUBLIC set: rows that everybody may know, and that say nothing about the people it
-was trained on.
-
-A score on private rows would be a release with a price of its own, which this module does not offer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+    default_convert,
+)
 
 from ... import _require, sampling
-from ..._errors import INTERRUPTIONS, DiscreetError, InvalidInput, NotPrivate
+from ..._errors import INTERRUPTIONS, DiscreetError, InvalidInput, NotPrivate, ReleaseFailed
 from ..._public import Boolean, Bounds, Categories, Public
 from ..._registry import described
 from ..._require import at_least
 from ...mechanisms.arrow_columns import one_name_each
 from ...mechanisms.protocols import AnySource, ExampleSource
 from ...sampling import Entropy
-from ...tables import Source, connect
+from ...tables import Source
 from ...tabular.scaler import Scaling
 
 # An array of numpy.
@@ -80,7 +84,11 @@ class Examples:
         like: tuple[Any, Any] | None = None,
     ) -> Examples:
         """Wrap a map-style dataset whose items are (inputs, target), or dicts of which one entry is the
-        `target`; items are read when a batch takes them.
+        `target`; items are read when a batch takes them, by position, so that a dataset may lie on disk.
+
+        A DataLoader stands for its dataset, which is read as it says (`num_workers`, `prefetch_factor`,
+        `collate_fn`, ...), in batches of our own: batch_size and shuffle play no part, and another sampler
+        is refused. Its collate_fn is given one item at a time, so that it cannot mix examples.
 
         All items must have one shape. Whether they do is private, so that an item that cannot be read, or has
         another shape, counts as an example of zeros. The shape is public: `like` declares it, a pair of
@@ -88,7 +96,11 @@ class Examples:
         item, which this call, made by the steward of the data, reads once. A dataset that may be empty needs
         `like`.
         """
-        return _Dataset(dataset, public, people, target, like)
+        loader = dataset if isinstance(dataset, DataLoader) else None
+        if loader is not None:
+            _check_sampler(loader)
+            dataset = loader.dataset
+        return _Dataset(dataset, public, people, target, like, loader)
 
     @property
     def size(self) -> int:
@@ -102,6 +114,11 @@ class Examples:
     def public(self) -> Public:
         return self._public
 
+    @property
+    def origin(self) -> Any:
+        """Return the tensors, or the dataset, that hold the examples."""
+        return self._data
+
     def take(self, positions: Array) -> tuple[Any, Any]:
         """Return the examples at these positions (row numbers), as a batch. For the trainer only: the result
         is private."""
@@ -109,14 +126,14 @@ class Examples:
         inputs, targets = (
             tree.index_select(0, index)
             if isinstance(tree, Tensor)
-            else tree_map(lambda t: t.index_select(0, index), tree)
+            else tree_map(lambda t: _rows(t, index), tree)
             for tree in self._data
         )
         return inputs, targets
 
     def shapes(self) -> tuple[Any, Any]:
         """Return inputs and targets of zero examples, which have the shapes and types of one example."""
-        inputs, targets = tree_map(lambda t: t[:0], self._data)
+        inputs, targets = tree_map(lambda t: _from_array(t[:0]), self._data)
         return inputs, targets
 
     # Shows no values and no number of rows: both are private.
@@ -134,19 +151,19 @@ class _Dataset(Examples):
         people: Any,
         target: str | None,
         like: tuple[Any, Any] | None,
+        loader: DataLoader[Any] | None = None,
     ) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise InvalidInput(
                 "a dataset must have __getitem__ and __len__ (map-style): batches are sampled by position, "
-                "which a stream does not allow. A DataLoader chooses batches by itself; give its .dataset "
-                "instead."
+                "which a stream does not allow."
             )
         self._public, self._dataset, self._rows = (
             Public() if public is None else public,
             dataset,
             len(dataset),
         )
-        self._target = target
+        self._target, self.loader = target, loader
         self.people = _owners(self._public, people, self._rows)
         if like is not None and not (isinstance(like, tuple) and len(like) == 2):
             raise _require.fail("like", type(like).__name__, "a pair of made-up (inputs, targets)")
@@ -154,6 +171,10 @@ class _Dataset(Examples):
         self._empty_batch = (
             self._empty_like_first_item() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
         )
+
+    @property
+    def origin(self) -> Any:
+        return self._dataset
 
     def take(self, positions: Array) -> tuple[Any, Any]:
         if not len(positions):
@@ -191,7 +212,14 @@ class _Dataset(Examples):
 
     def _collated(self, positions: Array) -> tuple[Any, Any]:
         """Return these items as a batch, whatever their shape; raises what reading them raises."""
-        inputs, targets = torch.utils.data.default_collate([self._item(int(i)) for i in positions])
+        indices, read = [int(i) for i in positions], getattr(self._dataset, "__getitems__", None)
+        items = [self._dataset[i] for i in indices] if read is None else read(indices)
+        if self.loader is None or self.loader.collate_fn in (default_collate, default_convert):
+            inputs, targets = default_collate([self._pair(item) for item in items])
+        else:
+            # one by one: with several items it could mix them, or pad them to the longest
+            pairs = [self._pair(self.loader.collate_fn([item])) for item in items]
+            inputs, targets = tree_map(lambda *parts: torch.cat(parts), *pairs)
         return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
 
     def shapes(self) -> tuple[Any, Any]:
@@ -218,9 +246,8 @@ class _Dataset(Examples):
             ) from None
         return inputs, targets
 
-    def _item(self, position: int) -> tuple[Any, Any]:
-        """Return one item of the dataset as (inputs, target)."""
-        item = self._dataset[position]
+    def _pair(self, item: Any) -> tuple[Any, Any]:
+        """Return one item of the dataset, or a batch of them, as (inputs, target)."""
         if self._target is not None and isinstance(item, Mapping) and self._target in item:
             return {name: value for name, value in item.items() if name != self._target}, item[self._target]
         if self._target is not None or not isinstance(item, tuple | list) or len(item) != 2:
@@ -229,6 +256,78 @@ class _Dataset(Examples):
                 f"(target={self._target!r}); here an item is a {type(item).__name__}."
             )
         return item[0], item[1]
+
+
+def _check_sampler(loader: DataLoader[Any]) -> None:
+    """Refuse a DataLoader whose own way of choosing examples would be lost."""
+    sampler, batches = loader.sampler, loader.batch_sampler
+    is_plain = type(batches) in (BatchSampler, type(None)) and (
+        type(sampler) is SequentialSampler
+        or (type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None)
+    )
+    if not is_plain and hasattr(loader.dataset, "__len__"):
+        chosen = sampler if type(batches) in (BatchSampler, type(None)) else batches
+        raise InvalidInput(
+            f"this DataLoader chooses examples by a {type(chosen).__name__}, and private training by coins "
+            "of its own: the price is for these. Leave sampler= and batch_sampler= out; for a part of the "
+            "data give torch.utils.data.Subset(dataset, ...), and weigh examples in the loss."
+        )
+
+
+class ReadAhead:
+    """Reads examples in the workers of a DataLoader, in the order of `plan`, the rows that will be taken.
+
+    Guarantee: `take` returns what `examples.take` returns, whatever the workers do.
+    Proof:     the workers run `examples.take` on the rows of the plan; rows that are not next in the plan are
+               read here.
+    """
+
+    def __init__(self, examples: _Dataset, plan: Iterator[Array], entropy: Entropy) -> None:
+        assert examples.loader is not None
+        self._examples, self._planned, self.people = examples, deque[Array](), examples.people
+        names = ("num_workers", "prefetch_factor", "timeout", "worker_init_fn", "multiprocessing_context")
+        generator = torch.Generator().manual_seed(entropy.aside("workers").integer(63))
+        self._batches = iter(
+            DataLoader(
+                _Taking(examples),  # type: ignore[arg-type]
+                batch_sampler=self._announced(plan),
+                collate_fn=_same,
+                generator=generator,
+                **{name: getattr(examples.loader, name) for name in names},
+            )
+        )
+
+    def _announced(self, plan: Iterator[Array]) -> Iterator[list[int]]:
+        for rows in plan:
+            self._planned.append(rows)
+            yield rows.tolist()
+
+    def take(self, positions: Array) -> tuple[Any, Any]:
+        if not self._planned or not np.array_equal(self._planned[0], positions):
+            return self._examples.take(positions)
+        self._planned.popleft()
+        try:
+            inputs, targets = next(self._batches)
+        except RuntimeError:
+            raise ReleaseFailed(
+                "a worker process of the DataLoader was lost, or took longer than its timeout. The price of "
+                "the run is spent, and the run is over."
+            ) from None
+        return inputs, targets
+
+
+@dataclass(frozen=True, slots=True)
+class _Taking:
+    """Is what a worker has of the examples: it takes whole batches."""
+
+    examples: _Dataset
+
+    def __getitems__(self, positions: list[int]) -> tuple[Any, Any]:
+        return self.examples.take(np.array(positions, np.int64))
+
+
+def _same(batch: Any) -> Any:
+    return batch
 
 
 class People:
@@ -311,6 +410,13 @@ def _owners(public: Public, people: Any, rows: int) -> People | None:
     return owners
 
 
+def _rows(values: Any, index: Tensor) -> Tensor:
+    """Return rows of a tensor, or of an array on disk."""
+    if isinstance(values, Tensor):
+        return values.index_select(0, index)
+    return torch.from_numpy(values[index.numpy()])
+
+
 def _from_array(values: Any) -> Tensor:
     """Return an array as a tensor; the error for one that cannot become a tensor quotes no value."""
     try:
@@ -325,8 +431,11 @@ def _from_array(values: Any) -> Tensor:
         ) from None
 
 
-def _tensor(values: Any) -> Tensor:
-    """Return values as a tensor with one entry per example, detached from any autograd graph."""
+def _tensor(values: Any) -> Any:
+    """Return values as a tensor with one entry per example, detached from any autograd graph; an array on
+    disk (`np.memmap`) stays there."""
+    if isinstance(values, np.memmap) and values.ndim:
+        return values
     tensor = values if isinstance(values, Tensor) else _from_array(values)
     if not tensor.dim():
         raise InvalidInput("inputs and targets must have a first dimension, one entry for each example.")
@@ -605,42 +714,3 @@ def _one_by_one(function: Callable[[Any], Any], inputs: Any) -> Any:
         return inputs
     outputs = [function(tree_map(lambda t, i=i: t[i], inputs)) for i in range(count)]
     return tree_map(lambda *parts: torch.stack(parts), outputs[0], *outputs[1:])
-
-
-@dataclass(frozen=True, slots=True)
-class PublicSet:
-    """Scores a model on public examples: its loss, and accuracy or the root mean squared error.
-
-    `inputs` and `targets` are encoded as `Tabular` encodes the training rows.
-    """
-
-    inputs: Tensor = field(repr=False)
-    targets: Tensor = field(repr=False)
-    # The upper less the lower bound of a target that is a number; 0 for a target that is a class.
-    span: float
-
-    @classmethod
-    def of(cls, data: Any, columns: Tabular, public: Public) -> PublicSet:
-        """Read a file, a data frame, an Arrow table or a mapping of columns, with the declarations of
-        `public` for the features and the target in `columns`."""
-        facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
-        examples = columns.read(connect(data, Public(schema=facts, table="public_set")))
-        if not examples.size:
-            raise InvalidInput("the public set is empty.")
-        inputs, targets = examples.take(np.arange(examples.size))
-        fact = public.fact(columns.target)
-        is_classification = isinstance(fact, Categories | Boolean)
-        return cls(inputs, targets, 0.0 if is_classification else float(fact.upper) - float(fact.lower))  # type: ignore[union-attr]
-
-    def score(self, module: nn.Module) -> dict[str, float]:
-        """Return the loss, and the accuracy of a classifier or the root mean squared error of a regression.
-
-        The error is in the target's own unit: targets were scaled from their bounds to [-1, 1], of length 2.
-        """
-        with torch.no_grad():
-            outputs = module(self.inputs)
-            if not self.span:
-                accuracy = (outputs.argmax(1) == self.targets).float().mean()
-                return {"loss": F.cross_entropy(outputs, self.targets).item(), "accuracy": accuracy.item()}
-            loss = F.mse_loss(outputs, self.targets).item()
-        return {"loss": loss, "rmse": loss**0.5 * self.span / 2}

@@ -10,6 +10,7 @@ and `deviation` the standard deviation of the noise on the sum.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Annotated, Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from ... import _require
 from ..._errors import InvalidInput
@@ -28,8 +30,11 @@ class Update(Protocol):
     """Takes the steps of one training run: changes `values`, the weights, in place.
 
     `total` is the noisy sum of gradients, which may be overwritten; `factor` multiplies the learning rate in
-    this step.
+    this step. `rate` is the learning rate where the factor is 1.
     """
+
+    @property
+    def rate(self) -> float: ...
 
     def __call__(self, values: Tensor, total: Tensor, factor: float) -> None: ...
 
@@ -46,6 +51,7 @@ class _FlatUpdate:
 
     move: Callable[[Tensor, Tensor, float], None]
     memory: dict[str, Tensor]
+    rate: float
 
     def __call__(self, values: Tensor, total: Tensor, factor: float) -> None:
         self.move(values, total, factor)
@@ -64,6 +70,7 @@ class _TorchUpdate:
 
     move: Callable[[Tensor, Tensor, float], None]
     inner: torch.optim.Optimizer
+    rate: float
 
     def __call__(self, values: Tensor, total: Tensor, factor: float) -> None:
         self.move(values, total, factor)
@@ -102,7 +109,7 @@ class SGD:
             values.add_(total, alpha=-self.lr * factor / divisor)
 
         # Checkpoints hold this name: it must not change.
-        return _FlatUpdate(update, {} if velocity is None else {"velocity": velocity})
+        return _FlatUpdate(update, {} if velocity is None else {"velocity": velocity}, self.lr)
 
 
 @described("learning.Adam")
@@ -155,7 +162,7 @@ class Adam:
             )
 
         # Checkpoints hold these names: they must not change.
-        return _FlatUpdate(update, {"first": momentum, "second": second_moment, "steps": step_count})
+        return _FlatUpdate(update, {"first": momentum, "second": second_moment, "steps": step_count}, self.lr)
 
 
 Optimizer = SGD | Adam | Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -202,7 +209,7 @@ def foreign(
         for p in parameters:
             p.grad = None
 
-    return _TorchUpdate(update, inner)
+    return _TorchUpdate(update, inner, float(rates[0]))
 
 
 def warmup_cosine(steps: int, warmup: int = 0) -> Callable[[int], float]:
@@ -220,3 +227,72 @@ def warmup_cosine(steps: int, warmup: int = 0) -> Callable[[int], float]:
         return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
     return factor
+
+
+class _StandIn(torch.optim.SGD):
+    """Has learning rates, and no weights that a step would move. It is marked as torch marks an optimizer
+    that has taken a step, because schedulers warn before the first one."""
+
+    _opt_called = True
+
+    def step(self, closure: Any = None) -> None: ...  # type: ignore[override]
+
+    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+
+
+class Scheduled:
+    """Turns a scheduler of torch into the factor on the learning rate as a function of the step.
+
+    The scheduler runs over a stand-in for the optimizer. So a run has no state of it that would have to be
+    saved: the rate of a step depends on its number alone, also in a run that is resumed.
+    """
+
+    def __init__(self, scheduler: LRScheduler, rate: float) -> None:
+        self._scheduler, self._rate, self._factors = scheduler, rate, list[float]()
+        self._others = self._settings()
+
+    def __call__(self, step: int) -> float:
+        while len(self._factors) <= step:
+            rates = {float(group["lr"]) for group in self._scheduler.optimizer.param_groups}
+            if len(rates) > 1 or self._settings() != self._others:
+                raise InvalidInput(
+                    f"{type(self._scheduler).__name__} sets more than one learning rate (betas or momentum, "
+                    "or the rates of several groups), and only one rate is scheduled here. Give "
+                    "cycle_momentum=False, or one group."
+                )
+            self._factors.append(rates.pop() / self._rate)
+            self._scheduler.step()
+        return self._factors[step]
+
+    def _settings(self) -> list[Any]:
+        groups = self._scheduler.optimizer.param_groups
+        return [(group["momentum"], group.get("betas")) for group in groups]
+
+    # Without an address: it is part of the identity of a run.
+    def __repr__(self) -> str:
+        return type(self._scheduler).__name__
+
+
+def scheduled(learning_rate: Any, rate: float) -> Any:
+    """Return a scheduler of torch, or a function that makes one of an optimizer, as a function of the step;
+    return anything else as it is. `rate` is the learning rate of the trainer's optimizer."""
+    if isinstance(learning_rate, LRScheduler):
+        own = learning_rate.optimizer
+        groups = [{**group, "params": [nn.Parameter(torch.empty(0))]} for group in own.param_groups]
+        return Scheduled(copy.deepcopy(learning_rate, {id(own): _StandIn(groups, lr=rate)}), rate)
+    if not callable(learning_rate):
+        return learning_rate
+    try:
+        learning_rate(0)
+    except Exception as error:
+        try:
+            scheduler = learning_rate(_StandIn([nn.Parameter(torch.empty(0))], lr=rate))
+        except Exception as cause:
+            if "is not an Optimizer" not in str(error):
+                return learning_rate
+            raise InvalidInput(
+                f"learning_rate(optimizer) failed: {type(cause).__name__}: {cause}."
+            ) from cause
+        if isinstance(scheduler, LRScheduler):
+            return Scheduled(scheduler, rate)
+    return learning_rate

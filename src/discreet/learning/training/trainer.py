@@ -15,13 +15,13 @@ price of a run.
 Defines performance options of a trainer: time and memory, apart from what sets the price.
 
 >>> Performance(microbatch=64)
-Performance(microbatch=64, isolate=False, compiled=False)
+Performance(microbatch=64, isolate=False, compiled=False, precision='float32')
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Annotated, Any
@@ -37,20 +37,20 @@ from ..._require import at_least
 from ...accounting import Event
 from ...mechanisms.protocols import AnySource, ExampleSource, Release, Stepped, check_source, release
 from ...sampling import Entropy
-from ..clipping import attachment
 from ..clipping.batching import forked_generator
 from ..clipping.engine import ClippingEngine
 from ..clipping.norms import Adaptive, Clipping, as_clipping
 from ..probe.safety import made_up, probe
 from ..probe.single_examples import SMALL_BATCH, pick
-from . import checkpoints, federated
+from . import checkpoints, federated, watching
 from .clipped_sums import Summands
 from .data import Augment, Tabular, empty_batch_of, examples_of, one_variant_each, require_same_shapes
 from .federated import LocalSGD
 from .gradient_noise import GradientGrid
-from .optimizers import SGD, Adam, Optimizer, start
+from .optimizers import SGD, Adam, Optimizer, scheduled, start
 from .pooling import KeptBuffers, check_copyable, copied
 from .schedules import Cyclic, Indices, Poisson, Schedule, TruncatedPoisson, build_schedule
+from .watching import Progress, PublicSet, Watch
 
 
 @_require.checked
@@ -61,20 +61,25 @@ class Performance:
     `microbatch` is the largest number of rows that go through the model together. `isolate` runs model and
     loss example by example, so that they cannot mix examples. `compiled=True` trains with the code
     that `torch.compile` generates, on batches that are filled up to a few public sizes (`padded_sizes`);
-    without it, a model that was given to `torch.compile` is trained by its original code.
+    without it, a model that was given to `torch.compile` is trained by its original code. With
+    `precision="bfloat16"` the model computes in bfloat16 where torch's autocast does; norms, sums, noise and
+    weights stay in float32.
 
     Guarantee: the event of a run is the same for all values.
     Proof:     the clipped sum of a batch is a sum over its examples, in whatever parts it is added up; noise
                is drawn once per step. An example that fills up a batch has weight zero in the sum. The
                size that a batch is filled up to depends on its secret size: it is never released, and shows,
-               as the batch size itself does, only in the running time of a step (docs/promise.md).
+               as the batch size itself does, only in the running time of a step (docs/promise.md). For
+               bfloat16: docs/proofs/bfloat16.md.
     """
 
     microbatch: Annotated[int, at_least(1)] | None = None
     isolate: bool = False
     compiled: bool = False
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
+        _require.one_of(("float32", "bfloat16"), precision=self.precision)
         if self.compiled and self.isolate:
             raise InvalidInput(
                 "compiled=True and isolate=True do not go together: example by example nothing is compiled. "
@@ -194,13 +199,15 @@ def _factors(trainer: Trainer) -> list[float]:
         raise _require.fail(
             "learning_rate",
             factor,
-            "a function of the step that gives a factor, such as warmup_cosine(steps): the rate "
-            "itself is the optimizer's, SGD(lr=...)",
+            "a function of the step that gives a factor, such as warmup_cosine(steps) (the rate "
+            "itself is the optimizer's, SGD(lr=...)), or a scheduler of torch",
         )
     factors = []
     for step in (*range(min(steps - 1, _TRIED_STEPS)), steps - 1):
         try:
             factors.append(float(factor(step)))
+        except InvalidInput:
+            raise
         except Exception as error:
             # The function was given the number of a step, so its message tells nothing about a person.
             raise InvalidInput(
@@ -251,11 +258,11 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
     if not is_own and (not callable(optimizer) or optimizer in (SGD, Adam)):
         raise _require.fail("optimizer", optimizer, _INSTEAD)
     copies = [nn.Parameter(p.detach()[:0] if is_own and p.dim() else p.detach().clone()) for p in parameters]
-    factors = _factors(trainer)
     try:
         update = start(optimizer, copies, trainer.schedule.divisor, trainer.deviation)
+        trainer._set("learning_rate", scheduled(trainer.learning_rate, update.rate))
         with torch.no_grad():
-            for factor in factors:
+            for factor in _factors(trainer):
                 values = torch.zeros(sum(p.numel() for p in copies), dtype=copies[0].dtype)
                 update(values, torch.zeros_like(values), factor)
     except InvalidInput:
@@ -266,29 +273,6 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
             f"optimizer= cannot take a step with a copy of the parameters: {type(error).__name__}: {error}. "
             f"Give {_INSTEAD}."
         ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Reports how far training is, while it runs. It holds no loss and no batch size: these are private."""
-
-    step: int
-    steps: int
-
-
-@dataclass(frozen=True, slots=True)
-class Glimpse(Progress):
-    """Reports progress with the model so far, which the price of the run covers, too.
-
-    Evaluate it on public examples, never on private ones.
-    """
-
-    _run: TrainingRun = field(repr=False, compare=False)
-
-    @property
-    def model(self) -> nn.Module:
-        """Return a copy of the current model."""
-        return self._run.model
 
 
 @_require.checked
@@ -308,10 +292,11 @@ class Trainer(Stepped):
     "mean" or the "sum" (`pooling`) over the person's rows, at most `unit.rows` of them, at random. With
     `local`, a `LocalSGD`, a person's gradient is how far the model moves when the person trains it: federated
     averaging, where `optimizer` is the server's. `learning_rate(step)` is a factor on the optimizer's
-    learning rate. `average` is the decay of an average of the weights over the steps. `columns` says how a
-    table is read as examples; `synthetic` is (inputs, targets) of made-up examples to try the model on, in
-    place of those of `safety.made_up`. `performance` has the options for time and memory; two of them may be
-    given here: `microbatch=`, `isolate=`.
+    learning rate; or it is a scheduler of torch, or a function that makes one of an optimizer, which gives
+    the rate itself, step by step. `average` is the decay of an average of the weights over the steps.
+    `columns` says how a table is read as examples; `synthetic` is (inputs, targets) of made-up examples to
+    try the model on, in place of those of `safety.made_up`. `performance` has the options for time and
+    memory; two of them may be given here: `microbatch=`, `isolate=`.
 
     Guarantee: `event`, under the neighboring relation of `public`, for everything that is released: the
                trained model, and every model on the way.
@@ -341,7 +326,7 @@ class Trainer(Stepped):
     pooling: str = field(default="mean", kw_only=True)
     local: LocalSGD | None = field(default=None, kw_only=True)
     optimizer: Optimizer = field(default=SGD(lr=0.1), kw_only=True)
-    learning_rate: Callable[[int], float] | None = field(default=None, kw_only=True)
+    learning_rate: Any = field(default=None, kw_only=True)
     average: float | None = field(default=None, kw_only=True)
     performance: Performance = field(default=Performance(), kw_only=True)
     microbatch: InitVar[int | None] = field(default=None, kw_only=True)
@@ -381,7 +366,7 @@ class Trainer(Stepped):
             self.clip.split(self.noise_multiplier, schedule.divisor)
         check_optimizer(self, list(engine.parameters.values()))
         if self.synthetic is not None:
-            probe(engine, *self.synthetic, batch=self._rows_together(), own=True)
+            self._probe(engine, *self.synthetic, own=True)
 
     @property
     def grid(self) -> GradientGrid | None:
@@ -412,6 +397,7 @@ class Trainer(Stepped):
             isolate=options.isolate,
             sizes=padded_sizes(batch, rate, options.microbatch) if options.compiled else (),
             expected=self._rows_together(),
+            half=options.precision == "bfloat16",
         )
 
     def _rows_together(self) -> int:
@@ -463,13 +449,15 @@ class Trainer(Stepped):
         /,
         *,
         entropy: Entropy | None = None,
-        progress: Callable[[Progress], Any] | None = None,
+        progress: Callable[[Progress], Any] | bool | None = None,
+        callbacks: Iterable[Any] = (),
+        validation: PublicSet | None = None,
     ) -> Release:
         """Run all steps; the release's value is the trained model. A session gives the `entropy`, after it
-        has charged the price.
+        has charged the price. `progress`, `callbacks` and `validation` are those of `watch`.
 
-        `progress` is called after each step with public facts only. An exception of its own reaches the
-        caller unchanged, because it can contain nothing private, and ends the run.
+        An exception of a callback reaches the caller unchanged, because it can contain nothing private, and
+        ends the run.
         """
         if entropy is None:
             raise InvalidInput(
@@ -478,15 +466,30 @@ class Trainer(Stepped):
                 "Without a ledger, where you account for trainer.event yourself: trainer(examples, "
                 "entropy=sampling.Entropy())."
             )
-        if progress is not None and not callable(progress):
-            raise _require.fail("progress", progress, "a function of the progress, called after each step")
+        watch = self.watch(progress, callbacks, validation=validation, source=source)
         run = self.start(source, entropy=entropy)
         with run:
             while not run.done:
                 run.step()
-                if progress is not None:
-                    progress(run.progress)
+                watch(run.progress)
         return run.release()
+
+    def watch(
+        self,
+        progress: Callable[[Progress], Any] | bool | None = None,
+        callbacks: Iterable[Any] = (),
+        *,
+        validation: PublicSet | None = None,
+        source: AnySource | None = None,
+        delta: float | None = None,
+    ) -> Watch:
+        """Return what a run calls after each step with public facts, its `Progress`.
+
+        `progress` is a function, True for a progress bar, or None for one in terminals and notebooks only.
+        `callbacks` are functions, writers of TensorBoard or runs of W&B; `validation` is data that you
+        declare public. `delta` is that of epsilon so far, where the trainer has none.
+        """
+        return Watch(self, progress, callbacks, validation, source, delta)
 
     def rehearse(self, source: AnySource) -> None:
         """Try model and loss on made-up examples of the source's shapes, before anything is charged; no value
@@ -504,7 +507,24 @@ class Trainer(Stepped):
         """Probe the engine on made-up examples of these shapes, or on variants of them."""
         examples = made_up(inputs)
         examples = examples if self.augment is None else one_variant_each(self.augment, examples)
-        probe(engine, examples, made_up(targets), batch=self._rows_together())
+        self._probe(engine, examples, made_up(targets))
+
+    def _probe(self, engine: ClippingEngine, inputs: Any, targets: Any, *, own: bool = False) -> None:
+        """Probe the engine in full precision, as torch's own gradients are; then try what trains in bfloat16
+        in it, too."""
+        engine.half = False
+        probe(engine, inputs, targets, batch=self._rows_together(), own=own)
+        engine.half = self.performance.precision == "bfloat16"
+        if not engine.half:
+            return
+        try:
+            with engine.attached(), forked_generator():
+                engine.gradients(*pick((inputs, targets), torch.arange(SMALL_BATCH)))
+        except Exception as error:
+            raise Unsupported(
+                f"the model does not run in bfloat16: {type(error).__name__}: {error}. Leave precision= out. "
+                "No data was read."
+            ) from error
 
     @property
     def length(self) -> int:
@@ -541,7 +561,7 @@ class TrainingRun:
     def __init__(self, trainer: Trainer, examples: ExampleSource, entropy: Entropy) -> None:
         self.trainer, self._examples, self._entropy = trainer, examples, entropy
         self._coins = entropy.aside("coins of the model")
-        self.steps_taken, self._failed = 0, False
+        self._steps_taken, self._failed, self._factor = 0, False, 1.0
         self._working_model = copied(trainer.model)
         # Puts the model's buffers back after each step, so that one step's examples do not reach the next.
         self._buffers = KeptBuffers(self._working_model)
@@ -563,8 +583,19 @@ class TrainingRun:
             trainer.schedule.divisor,
             self.deviation,
         )
-        self._batches: Iterator[Indices] = trainer.schedule.batches(examples.size, entropy)
+        self._released = watching.ReleasedWeights(trainer, self.values, self.averaged)
+        batches = trainer.schedule.batches(examples.size, entropy)
+        self._batches: Iterator[Indices] = self.summands.read_ahead(batches)
         self._context = ExitStack()
+
+    @property
+    def steps_taken(self) -> int:
+        """The number of steps that are taken or lost; all of them, once a callback has ended the run."""
+        return self.trainer.schedule.steps if self._released.ended else self._steps_taken
+
+    @steps_taken.setter
+    def steps_taken(self, number: int) -> None:
+        self._steps_taken = number
 
     @property
     def done(self) -> bool:
@@ -608,9 +639,9 @@ class TrainingRun:
     def _descend(self) -> None:
         """Move the weights by the noisy sum; nothing else here depends on the data."""
         rate = self.trainer.learning_rate
-        factor = 1.0 if rate is None else float(rate(self.steps_taken - 1))
+        self._factor = 1.0 if rate is None else float(rate(self.steps_taken - 1))
         with torch.no_grad():
-            self.update(self.values, self._gradient, factor)
+            self.update(self.values, self._gradient, self._factor)
             if self.averaged is not None:
                 # Less decay in the first steps, at most s / (s + 9) in step s: a usual choice, not tuned.
                 decay = min(self.trainer.average or 0.0, self.steps_taken / (self.steps_taken + 9))
@@ -623,6 +654,8 @@ class TrainingRun:
             with _secret_coins(self._coins):
                 self.summands.add(members, self._sums)
             self._buffers.restore()
+        except ReleaseFailed:
+            raise
         except Exception:
             # The error's text could quote a private value, such as an index that is out of range.
             raise ReleaseFailed(
@@ -632,9 +665,19 @@ class TrainingRun:
             ) from None
 
     @property
-    def progress(self) -> Glimpse:
+    def progress(self) -> Progress:
         """Return the progress, which is public, and may be shown."""
-        return Glimpse(self.steps_taken, self.trainer.schedule.steps, self)
+        trainer, clip = self.trainer, self.trainer.clip
+        return Progress(
+            self.steps_taken,
+            trainer.schedule.steps,
+            learning_rate=self.update.rate * self._factor,
+            noise_multiplier=trainer.noise_multiplier,
+            clip=(self.summands.rule if isinstance(clip, Adaptive) else clip).clip,  # type: ignore[union-attr]
+            expected_batch=float(trainer.schedule.divisor),
+            delta=trainer.delta,
+            _released=self._released,
+        )
 
     def dump(self) -> bytes:
         """Return a checkpoint of the run between two steps: no noise, no seed, no data."""
@@ -647,16 +690,7 @@ class TrainingRun:
     @property
     def model(self) -> nn.Module:
         """Return a copy of the model so far, with weights of its own."""
-        # A copy of the model as it was given, which saw no data: the code of the working model may have kept
-        # something of its batches in attributes or in new buffers, which must not be released.
-        model = copied(self.trainer.model)
-        vector = self.values if self.averaged is None else self.averaged
-        weights = self.engine.parts(vector)
-        with torch.no_grad():
-            for name, p in model.named_parameters():
-                p.data = weights[name].clone() if name in weights else p.data.clone()
-        attachment.detach(model)
-        return model.eval()
+        return self._released.model()
 
 
 @contextmanager

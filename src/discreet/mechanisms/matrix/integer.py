@@ -31,6 +31,7 @@ from scipy import linalg
 
 from ... import _require, inference
 from ..._errors import InvalidInput, Unsupported
+from ..._system import on_one_thread
 from ..protocols import Integers, Sensitivity
 from . import strategies
 from .compound import Marginals, Product, Union, kron_times, row_squares
@@ -237,6 +238,7 @@ class DenseGrid(Grid):
         return strategies.least_squares_error(workload.gram(), self._gram)
 
 
+@on_one_thread
 def _inverse(X: Floats) -> Floats:
     """Return the inverse, or the pseudo-inverse where X is singular or nearly so.
 
@@ -530,9 +532,12 @@ def _invert_along(values: Floats, axis: int, turn: Integers | None, n: int) -> F
     """Multiply values along one axis by the pseudo-inverse of what `_apply_along` multiplied by."""
     if turn is None:
         return np.asarray((values - values.mean(axis=axis, keepdims=True)) / n)
-    return np.moveaxis(np.tensordot(np.linalg.pinv(turn.astype(float)), values, axes=(1, axis)), 0, axis)
+    return np.moveaxis(
+        np.tensordot(on_one_thread(np.linalg.pinv)(turn.astype(float)), values, axes=(1, axis)), 0, axis
+    )
 
 
+@on_one_thread
 def _axis_covariance(turn: Integers, scale: int) -> Floats:
     """Return (Rᵀ R)⁺ for R = turn / scale: the covariance of the estimate along one axis."""
     R = turn.astype(float) / scale

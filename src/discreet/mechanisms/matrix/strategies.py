@@ -47,6 +47,7 @@ from scipy import linalg, optimize, sparse
 from ... import _require
 from ..._registry import described
 from ..._require import POSITIVE, at_least, at_most, instance_of
+from ..._system import on_one_thread
 from . import triangular
 from .compound import Marginals, Product, Weights, one_for_each
 from .triangular import Dense
@@ -68,6 +69,7 @@ class Optimum:
     bound: float
 
 
+@on_one_thread
 def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
     """Minimize trace(G X⁻¹) over positive definite X with diagonal at most 1, to a relative `gap` that is
     proved. `error` and `bound` are those of G with `FLOOR` added.
@@ -110,6 +112,7 @@ def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
     return Optimum(X=X, error=best, bound=bound)
 
 
+@on_one_thread
 def p_identity(gram: Floats, p: int, *, restarts: int = 1, rounds: int = 500) -> Floats:
     """Return a p by n matrix Θ >= 0, n the number of cells, for which the strategy that stacks the identity
     over Θ, columns scaled to l1 norm 1, has a small error: OPT_0 of HDMM.
@@ -157,6 +160,7 @@ def _p_identity_error(flat: Floats, *, gram: Floats, p: int) -> tuple[float, Flo
     return error, gradient.ravel()
 
 
+@on_one_thread
 def svd_bound(gram: Floats) -> float:
     """Return a lower bound on the error of any strategy with columns of l2 norm (so also of l1 norm) at most
     1: (sum of singular values of W)² / cells.
@@ -169,6 +173,7 @@ def svd_bound(gram: Floats) -> float:
     return float(np.sqrt(values).sum() ** 2 / len(gram))
 
 
+@on_one_thread
 def least_squares_error(gram: Floats, X: Floats) -> float:
     """Return trace(G X⁺), the sum of the variances of least squares for noise of variance 1; infinite where
     the strategy (X = Aᵀ A) does not determine the answers of the workload."""
@@ -420,7 +425,7 @@ class Optimal(Strategy):
 
     def build(self) -> Floats:
         """Compute the upper triangular factor of X = Aᵀ A."""
-        return np.asarray(linalg.cholesky(self.solution().X))
+        return np.asarray(on_one_thread(linalg.cholesky)(self.solution().X))
 
 
 @lru_cache(maxsize=16)
@@ -547,7 +552,7 @@ def axis_of(base: Workload, centered: bool = False) -> Axis:
     if centered:
         return Axis(np.empty((0, 0)), centered_weight, outside, 1 - 1 / n, True)
     X = gaussian(center @ G @ center).X
-    values, vectors = linalg.eigh(center @ X @ center)
+    values, vectors = on_one_thread(linalg.eigh)(center @ X @ center)
     # The first eigenvalue is 0, that of the vector of ones: without it, R has n - 1 rows.
     R = np.sqrt(np.clip(values, 0, None))[1:, None] * vectors.T[1:]
     inside = least_squares_error(center @ G @ center, R.T @ R)
@@ -782,6 +787,7 @@ def optimal_prefix(
     return Triangle(_lower(best.X), math.sqrt(best.error / steps), math.sqrt(best.bound / steps))
 
 
+@on_one_thread
 def _gamma(A: Floats, gap: float, rounds: int = 500) -> Triangle:
     """Return gamma_2(A) with the factor C that attains it, up to `gap`. Prefix sums of 256 steps take 46
     rounds to a gap of 1e-3 (measured).
@@ -814,6 +820,7 @@ def _gamma(A: Floats, gap: float, rounds: int = 500) -> Triangle:
     return Triangle(_lower(factor.T @ factor), best, bound)
 
 
+@on_one_thread
 def _lower(X: Floats) -> Floats:
     """Return the lower-triangular C with Cᵀ C = X and a positive diagonal: the Cholesky factor of X with rows
     and columns in reverse order, reversed again."""

@@ -34,8 +34,8 @@ from ..._errors import InvalidInput
 from ..._public import Bounds, Public
 from ..columns import converted_to, engine_types, id_kind_of, kind_of, without_codes
 from ..files import Csv, Files, several
-from ..source import ROW, Engine, EngineError, Memory, Source, quoted
-from .duckdb_reading import WIDE, Database, TableReader, connection, file_kind, lock
+from ..source import Engine, EngineError, Memory, Source, quoted
+from .duckdb_reading import EMPTY, WIDE, Database, TableReader, connection, file_kind, lock
 from .refusals import (
     check_columns,
     check_declared,
@@ -149,8 +149,8 @@ class DuckDB:
             late = threading.Event()
             timer = self._timer(cursor, late)
             try:
-                # As batches: from DuckDB 2 on, `execute(...).to_arrow_table()` copies and warns.
-                return cursor.execute(statement).to_arrow_reader().read_all()
+                # `sql`, not `execute`: from DuckDB 2 on, Arrow from `execute` is a copy, with a warning.
+                return cursor.sql(statement).to_arrow_table()
             except Exception:
                 # The text of DuckDB's error could quote a value of a row, so that it is not shown.
                 error = too_late(self._seconds) if late.is_set() else withheld()
@@ -211,7 +211,7 @@ class DuckDB:
         """
         kinds = self._kinds[self._public.table]
         check_columns(columns, kinds)
-        names = ", ".join(self._typed(name, kinds[name]) for name in columns) if columns else quoted(ROW)
+        names = ", ".join(self._typed(name, kinds[name]) for name in columns) if columns else "1 AS n"
         with self._cancellable() as cursor:
             try:
                 reader = cursor.sql(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(
@@ -347,7 +347,7 @@ class _Opened:
         _OPEN.add(self)
         # From now on the tables in memory are Arrow tables: the host may change its data frame, but a renewed
         # connection must hold the same rows.
-        self._data |= {name: table.drop_columns([ROW]) for name, table in self._reader.arrow.items()}
+        self._data |= self._reader.arrow
 
     def _open(self) -> None:
         """Connect, read all tables, and set `kinds` and `id_kinds` (the kinds of each column, by table) and
@@ -448,7 +448,7 @@ class _Opened:
 
     def _describe(self, name: str) -> dict[str, str]:
         rows = self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
-        return {column: type_ for column, type_, *_ in rows if column != ROW}
+        return {column: type_ for column, type_, *_ in rows if column != EMPTY}
 
 
 def _declared_columns(public: Public) -> dict[str, list[str]]:

@@ -1,5 +1,4 @@
-"""Brings tables into DuckDB: files, databases, data frames and Arrow, each as a table or view with a column
-`ROW` that numbers the rows.
+"""Brings tables into DuckDB: files, databases, data frames and Arrow, each as a table or view.
 
 Nothing is guessed from rows, and a table that cannot be read is refused by name before anything is charged.
 No query may fail on a row. A CSV file is copied into DuckDB as text. Of a Parquet file or a database the
@@ -43,7 +42,7 @@ from ..columns import (
     to_arrow,
 )
 from ..files import Csv, Files, Spill, multiline, open_bytes, open_text
-from ..source import ROW, Memory, literal, quoted
+from ..source import Memory, literal, quoted
 
 # Bytes of a file that `_line_end` reads at a time. Chosen by hand, not tuned.
 _CHUNK = 1 << 24
@@ -158,7 +157,7 @@ def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Se
         raise InvalidInput(_mixed_ends(Path(path).name))
     if not names or "" in names or len(set(names)) < len(names):
         raise InvalidInput(_ambiguous(Path(path).name, names))
-    check_names(table, [*names, ROW])
+    check_names(table, names)
     if absent := [name for name in declared if name not in names]:
         raise InvalidInput(_absent(Path(path).name, absent[0], names, mark))
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
@@ -324,9 +323,8 @@ JUDGED = frozenset(_JUDGED.split())
 # How many columns of a CSV file one UPDATE searches for texts that are too long. Each statement takes time in
 # proportion to all columns of the table: with one statement per column, 5,000 columns took 77 CPU-seconds.
 _COLUMNS_PER_UPDATE = 1000
-# Where a table is in several files, a row's number has the number of the row within its file in this many
-# lower bits and the number of the file above them.
-_ROW_BITS = 40
+# The column of a table of which DuckDB holds no column: its rows can still be counted.
+EMPTY = "__discreet_empty"
 # While a table of several CSV files is read, each file is in a table whose name begins so.
 _PART_PREFIX = "__discreet_part_"
 # Types of whole numbers that Arrow lacks. DuckDB exports them as decimals of 38 digits, in which a longer
@@ -452,22 +450,15 @@ class TableReader:
         schema = parquet_schema(paths[0])
         for path in paths[1:]:
             check_same(paths[0], schema, path, parquet_schema(path))
-        check_names(name, [*schema.names, ROW])
+        check_names(name, schema.names)
         # This kind is that of decimals with more digits than DuckDB holds.
         long_decimals = {field.name: "decimal" for field in schema if arrow_kind(field.type) == "decimal"}
         self.unreadable[name] = long_decimals
         files = ", ".join(literal(path) for path in paths)
-        reader = f"read_parquet([{files}], file_row_number=true, hive_partitioning=false)"
-        # See `_ROW_BITS`.
-        renumbered = (
-            ""
-            if len(paths) == 1
-            else f"REPLACE (file_row_number + (file_index << {_ROW_BITS}) AS file_row_number) "
-        )
+        reader = f"read_parquet([{files}], hive_partitioning=false)"
         empty = {f.name: "CAST(NULL AS VARCHAR)" for f in schema if pa.types.is_null(f.type)}
-        source = f"(SELECT * {renumbered}FROM {reader})" if renumbered else reader
-        columns = f"* {self._replace_clause(reader, what, empty)}RENAME (file_row_number AS {ROW})"
-        self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {source}", what)
+        columns = f"* {self._replace_clause(reader, what, empty)}"
+        self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {reader}", what)
         self.paths.extend(paths)
         self._replace_unreadable(name, what, lambda columns: parquet_batches(paths, columns))
 
@@ -486,10 +477,8 @@ class TableReader:
                     f"the columns of {path.name!r} are not those of {data.paths[0].name!r}, in their order. "
                     "Files of one table have the same first line."
                 )
-            row = f"{ROW} + (CAST({number} AS BIGINT) << {_ROW_BITS})"
-            rows = f"SELECT * REPLACE ({row} AS {ROW}) FROM {file}"
             make = f"CREATE TABLE {quoted(name)} AS" if number == 0 else f"INSERT INTO {quoted(name)}"
-            self._run(f"{make} {rows}; DROP TABLE {file}", f"{path.name!r}, as text in UTF-8,")
+            self._run(f"{make} SELECT * FROM {file}; DROP TABLE {file}", f"{path.name!r}, as text in UTF-8,")
 
     def _csv(self, name: str, path: str, csv_file: Csv | None = None) -> None:
         """Copy a CSV file into a table of texts, in which texts that are too long are NULL."""
@@ -498,11 +487,11 @@ class TableReader:
         reader = csv_reader(path, name, delimiter, (*self.declared.get(name, ()), *format_columns))
         self._check_dates(() if csv_file is None else csv_file.format.dates)
         replacements = "" if csv_file is None else rewritten(csv_file)
-        columns = f"* {replacements}, row_number() OVER () AS {ROW} FROM {reader}"
+        columns = f"* {replacements} FROM {reader}"
         what = f"{Path(path).name!r}, as text in UTF-8,"
         self._run(f"CREATE TABLE {quoted(name)} AS SELECT {columns}", what)
         described = self._run(f"DESCRIBE {quoted(name)}", what).fetchall()
-        texts = [quoted(column) for column, *_ in described if column != ROW]
+        texts = [quoted(column) for column, *_ in described]
         for chunk in (texts[i : i + _COLUMNS_PER_UPDATE] for i in range(0, len(texts), _COLUMNS_PER_UPDATE)):
             # GREATEST ignores NULLs. The 0 gives it a second argument where the file has only one column.
             longest = f"GREATEST(0, {', '.join(f'STRLEN({column})' for column in chunk)})"
@@ -538,8 +527,8 @@ class TableReader:
                 "reads is not in its file. Make a table of it with CREATE TABLE ... AS."
             )
         described = self._run(f"DESCRIBE {table}", what).fetchall()
-        check_names(name, [*(column for column, *_ in described), ROW])
-        columns = f"* {self._replace_clause(table, what, collated=True)}, rowid AS {ROW}"
+        check_names(name, [column for column, *_ in described])
+        columns = f"* {self._replace_clause(table, what, collated=True)}"
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {table}", what)
         self._replace_unreadable(name, what, lambda columns: self._batches(table, columns))
 
@@ -575,11 +564,11 @@ class TableReader:
         path = str(Path(self.folder) / f"{len(self.paths)}.parquet")
         try:
             write_parquet(path, batches(columns))
-            reader = f"read_parquet({literal(path)}, file_row_number=true)"
+            reader = f"read_parquet({literal(path)})"
             wide = [column for column in columns if described[column] in WIDE]
             # Wide numbers were copied as texts (`_export_expression`).
             as_numbers = {c: f"CAST({quoted(c)} AS {described[c]})" for c in wide}
-            selection = f"* {self._replace_clause(reader, what, as_numbers)}RENAME (file_row_number AS {ROW})"
+            selection = f"* {self._replace_clause(reader, what, as_numbers)}"
             self.con.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT {selection} FROM {reader}")
             copied = {
                 column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
@@ -631,20 +620,17 @@ class TableReader:
         return f"REPLACE ({replacements}) " if replacements else ""
 
     def _arrow(self, name: str, table: pa.Table) -> None:
-        """Register an Arrow table, without the columns whose types DuckDB does not hold, and number its rows.
-
-        A table with a column that is already called `ROW` is refused: rows in which it is equal would be
-        limited as one unit.
-        """
-        check_names(name, [*table.column_names, ROW])
+        """Register an Arrow table, without the columns whose types DuckDB does not hold."""
+        check_names(name, table.column_names)
         supported = [column for column in table.column_names if engine_holds(table.schema.field(column).type)]
         self.unreadable[name] = {
             column: arrow_kind(table.schema.field(column).type)
             for column in table.column_names
             if column not in supported
         }
-        numbers = pa.array(range(table.num_rows), pa.int64())
-        selection = table.select(supported).append_column(ROW, numbers)
+        selection = table.select(supported)
+        if not supported:
+            selection = pa.table({EMPTY: pa.nulls(table.num_rows, pa.int8())})
         raw = f"__discreet_raw_{len(self.held)}"
         self.held[raw] = self.arrow[name] = selection
         self.con.register(raw, selection)

@@ -48,7 +48,7 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.generator import Generator
 
 from .. import semantics as d
-from ..dialect import Dialect, Writer, argument, canonical, chosen_totals, template, word
+from ..dialect import Dialect, Writer, argument, canonical, chosen_totals, content, template, word
 from ..semantics import letter_cases
 from ..source import literal
 from .postgres_tables import INFINITE
@@ -439,7 +439,6 @@ NUMBER_WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Log10: over("this", body="(CASE WHEN {a} > 0 THEN log({a}) END)"),
     d.Exponential: over("this", body=EXPONENTIAL),
     d.Power: over("this", "expression", body=POWER),
-    d.SignBit: over("this", body="(get_byte(float8send({a}), 0) >= 128)"),
     d.Clip: clip,
     d.SafeNearestWhole: safe_nearest_whole,
 }
@@ -696,10 +695,6 @@ def _keyed_hash(g: Generator, node: Any) -> str:
     return _hash(g, f"{int(word(node.args['key']))}::bigint", node.args["expressions"])
 
 
-def _content_hash(g: Generator, node: Any) -> str:
-    return _hash(g, "0::bigint", node.args["expressions"])
-
-
 def _rank(g: Generator, node: Any) -> str:
     """Write the hash with its last `bits` bits replaced by those of `low`."""
     hashed, low = argument(g, node, "this"), argument(g, node, "low")
@@ -724,11 +719,11 @@ def _smallest_ranks(g: Generator, node: Any) -> str:
     return f'{alias} AS (SELECT "u", "j"{columns} FROM ({ranked}) AS d WHERE "kept" <= {n})'
 
 
-def _first(order: str, source: str, n: str, alias: str) -> str:
+def _first(order: str, source: str, n: str, alias: str, weight: str = "") -> str:
     """Write the first n rows of each unit "u" and group "j" of `source` by `order`, ties by the value
     "x0"."""
     numbered = f'SELECT *, ROW_NUMBER() OVER (PARTITION BY "u", "j" ORDER BY {order}, "x0") AS "kept"'
-    return f'{alias} AS (SELECT "j", "x0" FROM ({numbered} FROM {source}) AS d WHERE "kept" <= {n})'
+    return f'{alias} AS (SELECT "j", "x0"{weight} FROM ({numbered} FROM {source}) AS d WHERE "kept" <= {n})'
 
 
 def _smallest_values(g: Generator, node: Any) -> str:
@@ -741,7 +736,8 @@ def _smallest_rows(g: Generator, node: Any) -> str:
     source, n, alias = _names(node, "source", "n", "alias")
     by = ", ".join(f'"{word(name)}"' for name in ("u", "j", *node.args["columns"], "x0"))
     numbered = f'(SELECT *, ROW_NUMBER() OVER (PARTITION BY {by}) - 1 AS "o" FROM {source}) AS e'
-    return _first(argument(g, node, "order"), numbered, n, alias)
+    weight = ', "w"' if "w" in node.args["columns"] else ""
+    return _first(argument(g, node, "order"), numbered, n, alias, weight)
 
 
 WRITERS: Mapping[type[exp.Expression], Writer] = {
@@ -796,7 +792,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
         "CURRENT ROW)"
     ),
     d.KeyedHash: _keyed_hash,
-    d.ContentHash: _content_hash,
+    d.Content: content("({x})::text", "length({x})::text", '(concat({parts}) COLLATE "C")'),
     d.Rank: _rank,
     d.SmallestRanks: _smallest_ranks,
     d.ChosenTotals: chosen_totals,
@@ -810,7 +806,5 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
 @cache
 def dialect(truths: frozenset[str] = frozenset()) -> Dialect:
     """Return the dialect for tables whose boolean columns have the names `truths`."""
-    # `numbers_rows`: see `PostgresTable.definition`. Without numbers, a query that would have to recognize a
-    # row that a join repeats is refused (`query.scan`).
     writers = {**WRITERS, d.Convert: _convert(truths)}
-    return Dialect("postgres", Postgres.Generator, writers, numbers_rows=False)
+    return Dialect("postgres", Postgres.Generator, writers)

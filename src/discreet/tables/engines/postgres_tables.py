@@ -27,7 +27,7 @@ import pyarrow as pa
 from ..._errors import InvalidInput, MissingExtra
 from ..._public import Boolean, Bounds, Categories, Dates, Fact
 from ..columns import LONGEST_TEXT, check_names
-from ..source import ROW, EngineError, literal, quoted
+from ..source import EngineError, literal, quoted
 
 INFINITE = "'Infinity'::float8"
 
@@ -170,7 +170,7 @@ def check(name: str, shape: RelationShape | None) -> RelationShape:
             f"row-level security hides rows of {name!r} from this role, by conditions that may depend on "
             "other rows. Use a role that sees all rows (BYPASSRLS), or a materialized view."
         )
-    check_names(name, [*(column for column, _, _ in shape.columns), ROW])
+    check_names(name, [column for column, _, _ in shape.columns])
     return shape
 
 
@@ -294,9 +294,6 @@ class PostgresTable:
             f"{_read(quoted(n), type_, kind, facts.get(n), n == self.unit)} AS {quoted(n)}"
             for n, type_, kind in self._columns()
         ]
-        # Rows have no number: PostgreSQL's ctid can change when a row is written anew, and depends on which
-        # other rows were written. `Dialect.numbers_rows` is False for this engine.
-        select_list.append(f"NULL::bigint AS {quoted(ROW)}")
         query = f"SELECT {', '.join(select_list)} FROM {self.text}"
         return f"{quoted(self.name)} AS NOT MATERIALIZED ({query})"
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from threading import TIMEOUT_MAX
@@ -37,7 +37,7 @@ from ... import _require
 from ..._errors import DiscreetError, InvalidInput, MissingExtra
 from ..._public import Public
 from ..columns import KINDS, LONGEST_TEXT, check_names, converted_to, engine_types, without_codes
-from ..source import ROW, EngineError
+from ..source import EngineError
 from .refusals import (
     check_columns,
     check_declared,
@@ -112,14 +112,6 @@ class SparkTable:
     frame: Any
     kinds: dict[str, str]
     id_kinds: dict[str, str]
-
-    def with_row(self, key: str | None) -> SparkTable:
-        """Add the column `ROW`, which tells rows apart, as a copy of the key. Without a declared key it is
-        NULL, and no query may use it (`Dialect.numbers_rows`)."""
-        from pyspark.sql import functions as f
-
-        row = f.lit(None).cast("bigint") if key is None else self.frame[_quoted(key)]
-        return replace(self, frame=self.frame.withColumn(ROW, row))
 
     def converted(self, columns: Sequence[tuple[str, str | None]]) -> Any:
         """Return a DataFrame of the named columns, each converted to the type beside it (DuckDB's name of the
@@ -378,12 +370,7 @@ _HOST_SETTINGS = ("spark.sql.shuffle.partitions",)
 
 
 class Spark:
-    """Answers queries about a table, and the tables related to it, in a Spark cluster. Made by `connect`.
-
-    `key`: a column of the main table in which no two rows agree, for tables in which a row is the unit.
-    Queries with joins need it to tell rows apart, because Spark has no row number that is the same in every
-    run.
-    """
+    """Answers queries about a table, and the tables related to it, in a Spark cluster. Made by `connect`."""
 
     def __init__(
         self,
@@ -392,11 +379,10 @@ class Spark:
         *,
         spark: Any = None,
         seconds: float | None = None,
-        key: str | None = None,
     ) -> None:
         if seconds is not None:
             _require.positive(seconds=seconds)
-        self._public, self._seconds, self._key = public, seconds, key
+        self._public, self._seconds = public, seconds
         self._session = _own_session(spark if spark is not None else _host_of(tables))
         self._context = self._session.sparkContext
         self._running: set[str] = set()
@@ -409,16 +395,9 @@ class Spark:
             table.frame.createTempView(_view(name))
 
     def _read(self, name: str, data: Any) -> SparkTable:
-        """Open one table, and check that it has the key column."""
         table = read(self._session, name, data)
-        check_names(name, [*table.kinds, ROW])
-        key = self._key if name == self._public.table else None
-        if key is not None and key not in table.kinds:
-            raise InvalidInput(
-                f"the key {key!r} is not in table {name!r}.{_require.did_you_mean(key, table.kinds)} It has: "
-                f"{', '.join(table.kinds)}."
-            )
-        return table.with_row(key)
+        check_names(name, list(table.kinds))
+        return table
 
     @property
     def public(self) -> Public:
@@ -435,9 +414,9 @@ class Spark:
     @property
     def dialect(self) -> Dialect:
         # Imported late: the SQL library is slow to load, and is not needed before the first query.
-        from .spark_dialect import SPARK, SPARK_WITHOUT_ROWS
+        from .spark_dialect import SPARK
 
-        return SPARK_WITHOUT_ROWS if self._key is None else SPARK
+        return SPARK
 
     def ready(self) -> None:
         """Raise `EngineError` if no query can be answered. It is called before a charge, so that nobody pays
@@ -552,13 +531,10 @@ class Spark:
         self._check_keys()
 
     def _check_keys(self) -> None:
-        """Refuse a declared key that is not unique. Joins rely on the keys of public tables. The privacy
-        guarantee relies on the key of the main table, as two rows with one key would be taken for one."""
-        keys = [(table.name, tuple(table.key)) for table in self._public.tables if table.key]
-        keys += [(self._public.table, (self._key,))] if self._key is not None else []
-        for name, columns in keys:
-            if not self._run(partial(self._tables[name].unique, columns)):
-                raise not_unique(name, columns)
+        """Refuse a declared key that is not unique: joins rely on the keys of public tables."""
+        for table in self._public.tables:
+            if table.key and not self._run(partial(self._tables[table.name].unique, tuple(table.key))):
+                raise not_unique(table.name, tuple(table.key))
 
     def __repr__(self) -> str:
         return f"Spark(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
@@ -626,14 +602,13 @@ def connect(
     related: Mapping[str, Any] | None = None,
     spark: Any = None,
     seconds: float | None = None,
-    key: str | None = None,
 ) -> Spark:
     """Return an engine for a Spark DataFrame of a stored table, or for the path of a Parquet file, a folder
     of these or a pattern ("visits/*.parquet").
 
     `related` maps the names of the tables that `public.tables` declares to DataFrames or paths. `spark`: the
     session whose cluster reads paths; by default the active one, or a new one on this machine. `seconds`: a
-    query that takes longer is cancelled, and fails with `TimeLimit`. `key`: see `Spark`.
+    query that takes longer is cancelled, and fails with `TimeLimit`.
     """
     tables = {public.table: data, **(related or {})}
-    return Spark(tables, public, spark=spark, seconds=seconds, key=key)
+    return Spark(tables, public, spark=spark, seconds=seconds)

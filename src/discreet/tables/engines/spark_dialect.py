@@ -36,7 +36,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.generator import Generator
 
 from .. import semantics as d
-from ..dialect import Dialect, Writer, argument, canonical, template, word
+from ..dialect import Dialect, Writer, argument, canonical, content, template, word
 from ..semantics import letter_cases
 
 
@@ -55,10 +55,6 @@ def _keyed_hash(g: Generator, node: Any) -> str:
     shown that hashing once is not enough.
     """
     return f"XXHASH64(XXHASH64('{word(node.args['key'])}', {_tagged_values(g, node)}))"
-
-
-def _content_hash(g: Generator, node: Any) -> str:
-    return f"XXHASH64(XXHASH64({_tagged_values(g, node)}))"
 
 
 def _rank(g: Generator, node: Any) -> str:
@@ -129,16 +125,16 @@ def _smallest_rows(g: Generator, node: Any) -> str:
     order = argument(g, node, "order")
     occurrence = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY `x0`) - 1"
     occurrences = f"SELECT {by}, CAST({occurrence} AS BIGINT) AS `o` FROM {source}"
-    numbered = (
-        f"SELECT `j`, `x0`, ROW_NUMBER() OVER (PARTITION BY `u`, `j` ORDER BY SHIFTRIGHT({order}, 32), `x0`) "
-        f"AS `__n` FROM ({occurrences})"
-    )
-    return f"{alias} AS (SELECT `j`, CAST(`x0` AS BIGINT) AS `x0` FROM ({numbered}) WHERE `__n` <= {n})"
+    weight = ", `w`" if "w" in node.args["columns"] else ""
+    position = f"ROW_NUMBER() OVER (PARTITION BY `u`, `j` ORDER BY SHIFTRIGHT({order}, 32), `x0`)"
+    numbered = f"SELECT `j`, `x0`{weight}, {position} AS `__n` FROM ({occurrences})"
+    whole = "CAST(`x0` AS BIGINT) AS `x0`"
+    return f"{alias} AS (SELECT `j`, {whole}{weight} FROM ({numbered}) WHERE `__n` <= {n})"
 
 
 CHOICES: Mapping[type[exp.Expression], Writer] = {
     d.KeyedHash: _keyed_hash,
-    d.ContentHash: _content_hash,
+    d.Content: content("CAST({x} AS STRING)", "CAST(LENGTH({x}) AS STRING)", "CONCAT({parts})"),
     d.Rank: _rank,
     d.SmallestRanks: _smallest_ranks,
     d.ChosenTotals: _chosen_totals,
@@ -676,7 +672,6 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.IsFinite: template(f"(ABS({{this}}) <= {_LARGEST})"),
     # 0.0 = -0.0, and only the signs of their reciprocals differ. POWER computes these, as Spark's division by
     # zero is NULL.
-    d.SignBit: repeating(lambda x: f"CASE WHEN {x} = 0.0D THEN POWER({x}, -1.0D) < 0.0D ELSE {x} < 0.0D END"),
     d.Clip: _clip,
     d.Least: _extreme("LEAST"),
     d.Greatest: _extreme("GREATEST"),
@@ -717,6 +712,3 @@ class SparkGenerator(Spark.Generator):  # type: ignore[valid-type,misc]
 
 
 SPARK = Dialect("spark", SparkGenerator, WRITERS)
-# For tables without a declared key: Spark has no row number that stays the same when a lost worker's rows are
-# read again.
-SPARK_WITHOUT_ROWS = Dialect("spark", SparkGenerator, WRITERS, numbers_rows=False)

@@ -1,0 +1,295 @@
+"""Handles the six verbs of the wire: `ask`, `start`, `answer`, `feed` and `run` a description, and `read`
+what was released (`price`, `live` and `all_live`; `bookkeeping` and `asking` read the rest).
+
+`RemoteCurator` is their client. A request holds a description, the JSON of a class in `NETWORK`, and a
+*claim*: the price, an event, that the client expects. The worker builds the mechanism again, computes the
+event itself, and refuses the request if it is another one. A *live* mechanism is an interactive one, which
+was paid for at its start; its number is that of its charge.
+
+Guarantee: nothing that comes over the network makes an object of a class that is not in `NETWORK`, or of a
+           third party's that the steward has allowed; and nothing is charged but the event of the mechanism
+           that was built here.
+Proof:     `read` compares every tag of a description with the list before any class is looked up.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from ... import _registry
+from ..._errors import DiscreetError, InvalidInput, PrivateFact, PublicMismatch
+from ..._public import Public
+from ...curator import STEWARD, values
+from ...curator.accounts import SPENDING
+from ...curator.tickets import STATE, TICKET
+from ...mechanisms.protocols import BaseMechanism, Interactive, Mechanism, Release, as_of
+from ...query import Query, WorkloadQuery
+from ...query.statistic import where
+from ...session import Session
+from ...session.streams import kind_of
+from ...streaming import ContinualCounter, Latest, OnlineLearner
+from .. import requests
+from .asking import check_groups
+from .sessions import Desk, Request, Result, entry_number, session_of, shown_number
+
+# The classes whose descriptions are read from the network, by package: what analysts ask with, and its parts.
+# Not here: events, budgets, models and their training (estimators are sent by their names, `estimator_json`;
+# of "learning" only two strategies of streams), and leaderboards without a guarantee.
+_NAMES = {
+    "public": """
+        Boolean Bounds Categories Dates Public Related Text Unit
+    """,
+    "query": """
+        Mean PublicSize Query Range SqlStatistic SqlVector WorkloadQuery
+    """,
+    "mechanisms": """
+        AboveThreshold AddNoise ApproximateQuantiles CellCounts CellDistances Clamp Count CountNonNull
+        CountsBelow Design DistanceToInstability Entry ExponentialMechanism Fold GridGaussian GridLaplace
+        GroupPrivate Histogram HistogramBounds InputPerturbation IntegerGaussian IntegerLaplace Kary Mean
+        MeanWithFoundBounds MinMax Parallel PartMean PartMode PermuteAndFlip PostProcessed PowerSum
+        ProposeTestRelease Quantile RandomizedResponse RedrawnSparseVector ReportNoisyMax Reports Round
+        SampleAndAggregate Select Sequential SmoothSensitivityMedian SparseVector StableMedian StableMode
+        StableSparseVector Stack SubsampleAggregateStable TopK Truncate Variance
+    """,
+    "learning": "Dense Toeplitz",
+    "matrix": """
+        AllRanges Attribute BinaryTree Buffered Cells Explicit Fourier Haar Identity Lower Marginals
+        Optimal PIdentity Prefix Product Residuals Total Tree Union WeightedTree WorkloadMechanism
+    """,
+    "adaptive": """
+        BernoulliChange Binomial Bound ChangeWatch Changepoint Check CrossCounts Decision Estimate
+        GaussianChange GoodnessOfFitTest GroupSums Hypothesis IndependenceTest LikelihoodScores Listed
+        Paprika PowerLaw PrivateBenjaminiHochberg ProportionTest RankScores TestResult Thresholdout
+        TruncatedExponential TwoSampleMeanTest YesNo
+    """,
+    "streaming": """
+        Advance Ball Box ClippedGradients ContinualCounter DyadicCounts HashedBits Latest LinearLoss
+        LogisticLoss OnlineLearner PerUnit Presence RunningSum Simplex SquaredDistance SquaredLoss
+    """,
+    "synthetic": """
+        AIM Constraint CopyDistance Domain DomainColumn Fitted Independent MST MWEM MarginalCounts
+        MeasuredTable PrivBayes
+    """,
+}
+NETWORK = frozenset(f"{package}.{name}" for package, names in _NAMES.items() for name in names.split())
+
+
+def read(description: Any) -> Any:
+    """Return the object of a description from the network, whose classes must all be in `NETWORK`."""
+    for tag in _registry.tags_in(description):
+        if tag not in NETWORK and not _registry.is_other(tag):
+            raise InvalidInput(
+                f"{tag!r} is not a description that is read from the network.",
+                remedy="Ask the steward to run it in their own process, with dp.open(...).",
+            )
+    return _registry.from_json(description)
+
+
+def mechanism_of(options: dict[str, Any], public: Public, *kinds: type[BaseMechanism]) -> Any:
+    """Return the mechanism that a request describes; refuse it unless it is one of `kinds`, was made for the
+    public facts of this dataset, and has the price that the request claims."""
+    mechanism = read(options["mechanism"])
+    if not isinstance(mechanism, kinds):
+        raise InvalidInput(f"{type(mechanism).__name__} is not a mechanism that can be asked for here.")
+    if mechanism.public != public:
+        raise PublicMismatch(
+            "the mechanism was described for other public facts than this dataset has now.",
+            remedy="Build it from the session's own `public`.",
+        )
+    claim = options.get("claim")
+    if claim is not None and claim != mechanism.event.to_json():
+        raise InvalidInput(
+            f"the price of this {type(mechanism).__name__} is not the one that the request claims.",
+            remedy="The client and the server may be of different versions of discreet.",
+            option="claim",
+        )
+    return mechanism
+
+
+def text_of(mechanism: Any) -> str | None:
+    """Return the question of a mechanism in words, for the record. A client does not choose them."""
+    if isinstance(mechanism, WorkloadQuery):
+        return "; ".join(mechanism.queries)
+    if isinstance(mechanism, Query):
+        return mechanism.sql
+    method = getattr(mechanism, "method", None)
+    return f"synthetic copy by {method}" if isinstance(method, str) else None
+
+
+def price(desk: Desk, request: Request) -> Result:
+    """Return what a described mechanism would cost, and when its answer was given; free."""
+    session, options = session_of(desk, request)
+    mechanism = mechanism_of(options, session.public, Mechanism, Interactive)
+    cost, answered = session.curator.quote(mechanism, analyst=session.analyst)
+    return {
+        "event": mechanism.event.to_json(),
+        "admitted": cost.admitted,
+        "fits": cost.fits,
+        "answered": requests.shown_time(answered, options.get("horizon", 0.0)),
+        "budget": requests.cost_json(cost),
+    }
+
+
+def ask(desk: Desk, request: Request) -> Result:
+    """Run a described mechanism, for its price."""
+    session, options = session_of(desk, request)
+    mechanism = mechanism_of(options, session.public, Mechanism)
+    check_groups(desk, mechanism)
+    fresh = bool(options.get("fresh", False))
+    return release_json(
+        session.curator.ask(mechanism, analyst=session.analyst, text=text_of(mechanism), fresh=fresh)
+    )
+
+
+def start(desk: Desk, request: Request) -> Result:
+    """Pay for a described live mechanism, and open it."""
+    session, options = session_of(desk, request)
+    live = session.start(mechanism_of(options, session.public, Interactive))
+    return {
+        "number": shown_number(desk, request, live.number),
+        "event": live.mechanism.event.to_json(),
+        "mechanism": _registry.to_json(live.mechanism),
+    }
+
+
+def answer(desk: Desk, request: Request) -> Result:
+    """Answer a question to a live mechanism; only the person who started it may ask."""
+    session, options = session_of(desk, request)
+    mechanism, number = own_mechanism(desk, request, session, owner_only=True)
+    live = session.curator.resume(mechanism, number)
+    question = options["question"]
+    described = where(question, live.mechanism.public) if isinstance(question, str) else read(question)
+    return release_json(live.answer(described)) | {"number": options["number"]}
+
+
+def feed(desk: Desk, request: Request) -> Result:
+    """Continue a live mechanism: a stream with one tick, of the table's rows if the stream has a clock (a
+    column of dates), else of the rows that the steward sends; another one with the table as the server has it
+    now, the next version of the table."""
+    session, options = session_of(desk, request)
+    mechanism, number = own_mechanism(desk, request, session)
+    rows, tick = options.get("rows"), options.get("tick")
+    if rows is not None and request["analyst"] != STEWARD:
+        raise PrivateFact(
+            "new rows come from the steward.",
+            remedy="An analyst closes the ticks of a stream with a clock, whose rows are in the table.",
+        )
+    release: Release | None
+    is_stream = isinstance(mechanism, ContinualCounter | OnlineLearner)
+    if is_stream and (mechanism.clock is not None or rows is not None or tick is not None):
+        # The stream was started on an earlier version of the table.
+        current = as_of(mechanism, session.public)
+        stream = kind_of(current).resume(session, current, number)
+        release = stream.feed(None if rows is None else decode_rows(rows), tick=tick)
+    else:
+        release = session.feed(mechanism, number=number).release
+    facts: Result = {"value": None, "event": None, "errors": []} if release is None else release_json(release)
+    return facts | {"number": options["number"], "released": release is not None}
+
+
+def own_mechanism(
+    desk: Desk, request: Request, session: Session, *, owner_only: bool = False
+) -> tuple[Any, int]:
+    """Return the live mechanism with the number in the request, and the ledger's number of its charge. The
+    caller must have started it; the steward may use all, but for `owner_only`.
+
+    An unknown number and another person's give the same error, because the length of the ledger tells what
+    others do.
+    """
+    analyst, number = request["analyst"], request["options"]["number"]
+    entry = entry_number(desk, request, number)
+    try:
+        body = session.ledger.entry(entry).body
+    except DiscreetError:
+        body = {}
+    is_own = body.get("analyst") == analyst or (analyst == STEWARD and not owner_only)
+    described = body.get("mechanism") if is_own else None
+    mechanism = None if described is None else _registry.from_json(described)
+    if not isinstance(mechanism, Interactive):
+        raise InvalidInput(f"number {number} is no live mechanism of yours.", option="number")
+    return mechanism, entry
+
+
+def all_live(desk: Desk, request: Request) -> Result:
+    """List the live mechanisms that the caller has started; for the steward, all of them."""
+    session = desk.session(request["dataset"], request["analyst"])
+    lines = []
+    for entry in session.ledger.entries(kind=SPENDING):
+        described = entry.body.get("mechanism") or {}
+        kind = _registry.class_of(described.get("type"))
+        is_own = request["analyst"] in (STEWARD, entry.body.get("analyst"))
+        if is_own and kind is not None and issubclass(kind, Interactive):
+            lines.append(
+                {
+                    "number": shown_number(desk, request, entry.seq),
+                    "time": entry.time[:16] + "Z",
+                    "type": described["type"],
+                    "clock": described.get("clock"),
+                    "horizon": described.get("horizon"),
+                    "analyst": entry.body.get("analyst"),
+                }
+            )
+    return {"live": lines[-request["options"]["last"] :]}
+
+
+def live(desk: Desk, request: Request) -> Result:
+    """Return what a live mechanism has released so far, up to the last answer whose public time is over;
+    free."""
+    session, options = session_of(desk, request)
+    mechanism, number = own_mechanism(desk, request, session)
+    horizon = datetime.fromtimestamp(options["horizon"], UTC)
+    # When the work on each answer began. An answer leads to the next version of the mechanism's state; an
+    # entry, the ticket, announces it before data are read. Later attempts at a version do not count.
+    begun = {
+        int(entry.body["version"]): datetime.fromisoformat(entry.time)
+        for entry in session.ledger.entries(kind=TICKET)
+        if entry.body["charge"] == number and not entry.body.get("attempt")
+    }
+    released: list[Result] = []
+    latest = _registry.to_json(Latest())
+    for entry in session.ledger.entries(kind=STATE):
+        # The question `Latest` repeats an old release, and is no tick.
+        is_repeated = entry.body.get("question") == latest
+        if entry.body["charge"] == number and "value" in entry.body and not is_repeated:
+            if begun[int(entry.body["version"])] > horizon:
+                break
+            released.append({"table": entry.body.get("table"), "value": entry.body["value"]})
+    return {
+        "number": options["number"],
+        "mechanism": _registry.to_json(mechanism),
+        "steps": len(released),
+        "released": released,
+    }
+
+
+def decode_rows(rows: dict[str, Any]) -> Any:
+    """Return the rows of a request: columns by name, or the Arrow table whose base64 stands under "arrow"."""
+    # A list under "arrow" is a column of that name.
+    if rows.keys() == {"arrow"} and isinstance(rows["arrow"], str):
+        try:
+            return values.decode(rows)
+        except (ValueError, OSError, pa.ArrowException):
+            raise InvalidInput(
+                "the rows are no Arrow stream in base64.",
+                remedy="Write them with pyarrow.ipc.new_stream, or send columns by name.",
+            ) from None
+    if any(not isinstance(column, list) for column in rows.values()):
+        raise InvalidInput("rows are columns by name, each a list.")
+    return rows
+
+
+def release_json(release: Release) -> Result:
+    """Return a release as JSON: its value, its privacy event, and its errors at several confidences.
+
+    "scored" says whether the errors are in scores or ranks, not in the unit of the value.
+    """
+    return {
+        "value": values.encode(release.value),
+        "event": release.event.to_json(),
+        "scored": release.error_in_scores,
+        "errors": values.tabulated(release._error),
+        "trust": release.trust,
+    }

@@ -1,0 +1,257 @@
+"""Mutants of the writer and of the forms: small faults, each put into a copy of the package, that the tests of this
+folder must notice. `python -m tests.core.mutants` runs all and prints which survive; with names as arguments, those.
+
+A mutant is a module, a text that stands there exactly once, and what stands there instead. If a text is not found
+once, the list is out of date, and the run stops.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "discreet"
+# What is run against each mutant, until the first failure.
+TESTS = (
+    "tests/core/test_neighbors.py::test_no_neighbor_changes_an_answer_by_more_than_its_price",
+    "tests/core/test_interpreter.py",
+    "tests/core/test_neighbors.py::test_a_person_is_one_person_however_the_id_is_spelled",
+    "tests/core/test_hostile.py",
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`survives`: why no test can notice it; empty where one must."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    survives: str = ""
+
+
+_MEASURES, _PRICE, _OPERATORS = "query/measures.py", "query/price.py", "query/operators.py"
+_DUCKDB = "tables/engines/duckdb_dialect.py"
+
+MUTANTS = (
+    # Norms.
+    Mutant(
+        "sensitivity halved",
+        _MEASURES,
+        "return Sensitivity(linf=largest, l0=l0)",
+        "return Sensitivity(linf=(largest + 1) // 2, l0=l0)",
+    ),
+    Mutant(
+        "sensitivity of the upper end alone",
+        _MEASURES,
+        "largest, span = max(-lo, hi), hi - lo",
+        "largest, span = max(lo, hi), hi - lo",
+    ),
+    Mutant(
+        "sensitivity of one group",
+        _MEASURES,
+        "l0 = bounding.groups if groups is None else min(bounding.groups, groups)",
+        "l0 = 1",
+    ),
+    Mutant(
+        "a replaced unit leaves no group",
+        _MEASURES,
+        "changed_groups = 2 * l0 if groups is None else min(2 * l0, groups)",
+        "changed_groups = l0",
+    ),
+    Mutant("l1 of one unit where two change", _MEASURES, "l1=2 * l0 * largest", "l1=l0 * largest"),
+    Mutant(
+        "l2 of one unit where two change",
+        _MEASURES,
+        "l2_squared = max(l0 * span**2, 2 * l0 * largest**2)",
+        "l2_squared = l0 * largest**2",
+    ),
+    Mutant(
+        "limits without the number of rows",
+        _MEASURES,
+        '(1 if self.kind == "units" else bounding.rows)',
+        "1",
+    ),
+    Mutant(
+        "no lower limit",
+        _MEASURES,
+        "return times * min(self.low, 0), times * max(self.high, 0)",
+        "return 0, times * max(self.high, 0)",
+    ),
+    Mutant(
+        "the lower limit is that of a row that is there",
+        _MEASURES,
+        "return times * min(self.low, 0), times * max(self.high, 0)",
+        "return times * self.low, times * self.high",
+    ),
+    Mutant(
+        "an average is clipped, not scaled", _MEASURES, "scaled=centered and self.plan.many", "scaled=False"
+    ),
+    Mutant(
+        "a square of the upper end alone",
+        _MEASURES,
+        "largest = max(base.low**2, base.high**2)",
+        "largest = min(base.low**2, base.high**2) // 2",
+    ),
+    Mutant("a sum without its middle", _MEASURES, "low=low - center,", "low=low,"),
+    # Prices.
+    Mutant(
+        "a replaced unit changes the choices of one group only",
+        _PRICE,
+        "changed_groups = bounding.groups if neighbors is ADD_REMOVE else 2 * bounding.groups",
+        "changed_groups = bounding.groups",
+    ),
+    Mutant(
+        "scores of a quantile move by the smaller side",
+        _PRICE,
+        "sensitivity = rows * max(a, b - a) * (1 if add_remove else 2)",
+        "sensitivity = rows * min(a, b - a) * (1 if add_remove else 2)",
+    ),
+    Mutant(
+        "scores of a quantile move by one row",
+        _PRICE,
+        "sensitivity = rows * max(a, b - a) * (1 if add_remove else 2)",
+        "sensitivity = max(a, b - a) * (1 if add_remove else 2)",
+    ),
+    Mutant(
+        "scores of a replaced unit move once",
+        _PRICE,
+        "sensitivity = rows * max(a, b - a) * (1 if add_remove else 2)",
+        "sensitivity = rows * max(a, b - a)",
+    ),
+    Mutant(
+        "all counts move one way, also where a unit is replaced",
+        _PRICE,
+        "epsilon=epsilon, sensitivity=rows, monotone=add_remove, neighbors=shape.neighbors\n    )",
+        "epsilon=epsilon, sensitivity=rows, monotone=True, neighbors=shape.neighbors\n    )",
+    ),
+    Mutant(
+        "a choice in every group at the price of one",
+        _PRICE,
+        "_selector(shape, c, Fraction(_round.down(e / shape.changed_groups)))",
+        "_selector(shape, c, Fraction(_round.down(e)))",
+    ),
+    Mutant(
+        "a choice in every group at the price of one, in rho",
+        _PRICE,
+        "math.sqrt(8 * picks * share / shape.changed_groups)",
+        "math.sqrt(8 * picks * share)",
+    ),
+    Mutant(
+        "groups shown at the price of one",
+        _PRICE,
+        "per_group = Fraction(_round.down(shares[-1] / shape.changed_groups))",
+        "per_group = Fraction(_round.down(shares[-1]))",
+    ),
+    Mutant(
+        "groups shown at the delta of one",
+        _PRICE,
+        "_round.down(Fraction(delta) / shape.changed_groups)",
+        "_round.down(Fraction(delta))",
+    ),
+    Mutant(
+        "each measure at the price of all",
+        _PRICE,
+        "shares = [Fraction(_round.down(target.epsilon * divisible * w / total)) for w in shape.weights]",
+        "shares = [Fraction(_round.down(target.epsilon * divisible)) for w in shape.weights]",
+    ),
+    # Ranges.
+    Mutant(
+        "the range of CLAMP is too narrow",
+        _OPERATORS,
+        "min(a.high, high.low),\n        integral=",
+        "min(a.high, high.low) / 2,\n        integral=",
+    ),
+    Mutant(
+        "the range of a product is that of two corners",
+        "query/domain.py",
+        "return min(points), max(points)",
+        "return min(points), points[0]",
+    ),
+    # Choices in the engine.
+    Mutant(
+        "one group more than the limit", _DUCKDB, 'LIST_MAX(MIN("h", {n}))', 'LIST_MAX(MIN("h", {n} + 1))'
+    ),
+    Mutant("one group less than the limit", _DUCKDB, 'AND "h" <= "last")\'', 'AND "h" < "last")\''),
+    Mutant(
+        "one value more than the limit", _DUCKDB, "UNNEST(MIN({pair}, {n}))", "UNNEST(MIN({pair}, {n} + 1))"
+    ),
+    Mutant(
+        "one row more than the limit", _DUCKDB, "UNNEST(MIN({ranked}, {n}))", "UNNEST(MIN({ranked}, {n} + 1))"
+    ),
+    Mutant("two zeros are two units", _DUCKDB, "CAST({x} AS DOUBLE) + 0.0 END", "CAST({x} AS DOUBLE) END"),
+)
+
+
+@contextmanager
+def planted(package: Path, mutant: Mutant) -> Iterator[None]:
+    """Put a mutant into a copy of the package, and take it out again."""
+    path = package / mutant.module
+    text = path.read_text()
+    found = text.count(mutant.old)
+    if found != 1:
+        raise SystemExit(
+            f"mutant {mutant.name!r}: its text is {found} times in {mutant.module}; bring it up to date"
+        )
+    path.write_text(text.replace(mutant.old, mutant.new))
+    try:
+        yield
+    finally:
+        path.write_text(text)
+
+
+def run(package: Path, tests: tuple[str, ...] = TESTS) -> str:
+    """Return the first test that fails against a copy of the package; "" if none does."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(package.parent),
+        "OMP_NUM_THREADS": "1",
+        # a file that is written twice within a second has one time
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "DISCREET_MUTANT": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", "not slow", "--no-header", *tests]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):
+        raise SystemExit(done.stdout[-2000:] + done.stderr[-2000:])
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0] if failed else ""
+
+
+def main(names: list[str]) -> int:
+    """Run all mutants, or those with these names; return how many survive that should not."""
+    chosen = [m for m in MUTANTS if not names or m.name in names]
+    survivors = []
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "discreet"
+        shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        if failed := run(package):
+            raise SystemExit(f"the tests fail without any mutant: {failed}")
+        for mutant in chosen:
+            start = time.monotonic()
+            with planted(package, mutant):
+                failed = run(package)
+            took = time.monotonic() - start
+            sys.stdout.write(
+                f"{mutant.name:60} {'killed' if failed else 'SURVIVES':9} {took:4.0f} s  {failed[7:110]}\n"
+            )
+            sys.stdout.flush()
+            if not failed:
+                survivors.append(mutant)
+    explained = [m for m in survivors if m.survives]
+    sys.stdout.write(f"{len(chosen) - len(survivors)} of {len(chosen)} killed, {len(explained)} explained\n")
+    return len(survivors) - len(explained)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
