@@ -50,6 +50,7 @@ test-fast: $(STAMP)
 
 test-all: $(STAMP) test-transformers
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --devices tests/learning
 
 # Models of Hugging Face, which are no dependency: the tests that are skipped where transformers is missing.
 test-transformers: .venv-hf/.installed

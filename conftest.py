@@ -26,6 +26,12 @@ if sys.platform == "linux" and _is_fit(MEMORY):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--devices` runs the tests of learning as if models and data were on an accelerator
+    (tests/learning/placement.py)."""
+    parser.addoption("--devices", action="store_true")
+
+
 # Nearly all that is made until the tests run lives to the end: nothing is looked through in between.
 gc.disable()
 

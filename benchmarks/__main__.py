@@ -1,6 +1,7 @@
 """Runs every benchmark module, each in its own process, with the rivals' Python where it is installed.
 
-`python -m benchmarks` runs all, `python -m benchmarks sampling` the named ones. What each prints is also
+`python -m benchmarks` runs all, `python -m benchmarks sampling` the named ones. With `--device cuda` those of
+training (`learning`, `models`) run there, in seconds of the clock. What each prints is also
 kept in out/bench, with the date and the machine. Exits non-zero if a target is missed.
 """
 
@@ -53,7 +54,21 @@ def run(name: str) -> int:
     return process.returncode
 
 
+def has_device(device: str) -> bool:
+    """Whether this machine, and this torch, can compute there."""
+    code = f"import torch; torch.ones(1, device={device!r}).item()"
+    return subprocess.run([interpreter("learning"), "-c", code], capture_output=True).returncode == 0
+
+
 def main(wanted: list[str]) -> int:
+    if "--device" in wanted:
+        at = wanted.index("--device")
+        device = (wanted[at + 1 : at + 2] or [""])[0]
+        wanted = wanted[:at] + wanted[at + 2 :]
+        if not has_device(device):
+            print(f"no device {device!r} here: nothing was measured")
+            return 2
+        os.environ["DISCREET_DEVICE"] = device
     unknown = set(wanted) - set(modules())
     if unknown:
         print(f"no benchmark named {', '.join(sorted(unknown))}; there are {', '.join(modules())}")

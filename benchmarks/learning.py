@@ -1,5 +1,6 @@
 """Whole private training steps against the same plain torch step, every mode of Opacus, and jax-privacy; in
-CPU time, on one thread and on two.
+CPU time, on one thread and on two. On another device (`python -m benchmarks learning --device cuda`, which we
+have never run) seconds of the clock are compared, with the data there, too.
 
 Every contender is a process of its own, started afresh for each model as a script that trains it would be:
 what a process trained before changes how its allocator behaves, by a tenth and more. They take turns, a few
@@ -38,6 +39,7 @@ FEWEST_OF_LONG, TOO_LONG = 3, 180.0
 PROCESSES = {"plain": 3, "ours": 3}
 SECONDS = 0.15  # of a turn, about
 LR = 0.01
+DEVICE = os.environ.get("DISCREET_DEVICE", "cpu")
 MODES = ("hooks", "ghost", "ew", "functorch")
 Step = Callable[[], None]
 
@@ -139,17 +141,30 @@ def shuffled(case: Case, x: Any, y: Any) -> Callable[[], tuple[Any, Any]]:
 
     def batch() -> tuple[Any, Any]:
         nonlocal place
-        rows = order[place : place + case.batch]
+        rows = order[place : place + case.batch].to(x.device)
         place = (place + case.batch) % (len(x) - case.batch)
         return x.index_select(0, rows), y.index_select(0, rows)
 
     return batch
 
 
+def on_device(tree: Any) -> Any:
+    """A model, or a pair of tensors, on the device that is measured."""
+    return tuple(t.to(DEVICE) for t in tree) if isinstance(tree, tuple) else tree.to(DEVICE)
+
+
+def seconds() -> float:
+    """CPU time; on an accelerator the clock, when it has finished."""
+    if DEVICE == "cpu":
+        return time.process_time()
+    torch.accelerator.synchronize()
+    return time.perf_counter()
+
+
 def plain(name: str, case: Case) -> Step:
     from torch.nn import functional as F
 
-    model, batch = case.build(), shuffled(case, *case.data(case.size))
+    model, batch = on_device(case.build()), shuffled(case, *on_device(case.data(case.size)))
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
 
     def step() -> None:
@@ -168,7 +183,7 @@ def ours(name: str, case: Case, microbatch: int | None = None) -> Step:
 
     public = Public(size=case.size)
     trainer = Trainer(
-        case.build(),
+        on_device(case.build()),
         nn.CrossEntropyLoss(),
         public=public,
         noise_multiplier=1.0,
@@ -178,7 +193,7 @@ def ours(name: str, case: Case, microbatch: int | None = None) -> Step:
         optimizer=SGD(lr=LR),
         microbatch=microbatch,
     )
-    run = trainer.start(Examples(*case.data(case.size), public), entropy=Entropy())
+    run = trainer.start(Examples(*on_device(case.data(case.size)), public), entropy=Entropy())
     run.__enter__()
     return run.step
 
@@ -191,7 +206,7 @@ def opacus(name: str, case: Case, mode: str) -> Step:
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
     from opacus.validators import ModuleValidator
 
-    model, batch = case.build(), shuffled(case, *case.data(case.size))
+    model, batch = on_device(case.build()), shuffled(case, *on_device(case.data(case.size)))
     kwargs: dict[str, Any] = {
         "noise_multiplier": 1.0,
         "max_grad_norm": 1.0,
@@ -259,19 +274,19 @@ def worker(contender: str, cases: Callable[[], dict[str, Case]] = cases) -> None
             step = None
             try:
                 step = built(contender, rest[0], cases()[rest[0]])
-                start = time.process_time()
+                start = seconds()
                 step()
-                if time.process_time() - start < 1:  # compiled, or slow: one is enough
+                if seconds() - start < 1:  # compiled, or slow: one is enough
                     step()
             except Exception as error:  # a mode that does not support the model has no time
                 print(f"no {type(error).__name__}", flush=True)
                 continue
             rest = ["1"]
         assert step is not None
-        start = time.process_time()
+        start = seconds()
         for _ in range(int(rest[0])):
             step()
-        print((time.process_time() - start) / int(rest[0]), flush=True)
+        print((seconds() - start) / int(rest[0]), flush=True)
 
 
 class Contender:

@@ -42,11 +42,10 @@ def exact_of_all(query: Query, worlds: Worlds, key: int = KEY) -> Table:
     for world in range(worlds.size):
         worlds.world = world
         exacts.append(query._measure(worlds, key))
-    keys = list(dict.fromkeys(tuple(_plain(v) for v in key) for e in exacts for key in e.keys))
+    named = [_named(e.keys) for e in exacts]
+    keys = list(dict.fromkeys(key for own in named for key in own))
     index = {k: i for i, k in enumerate(keys)}
-    where = [[index[tuple(_plain(v) for v in key)] for key in e.keys] for e in exacts]
-    for positions in where:
-        assert len(set(positions)) == len(positions), "a group twice"
+    where = [[index[key] for key in own] for own in named]
     measures = [
         _spread([e.measures[m] for e in exacts], where, (len(keys),))
         for m in range(len(query._recipes.measures))
@@ -59,8 +58,10 @@ def exact_of_all(query: Query, worlds: Worlds, key: int = KEY) -> Table:
     return Table(keys, measures, score_tables, units)
 
 
-def _plain(value: Any) -> Any:
-    return "nan" if isinstance(value, float) and value != value else value
+def _named(keys: list[Any]) -> list[Any]:
+    """Keys that can be compared, NaN too; a key that is there twice is two."""
+    plain = [tuple("nan" if isinstance(v, float) and v != v else v for v in key) for key in keys]
+    return [(key, plain[:i].count(key)) if key in plain[:i] else key for i, key in enumerate(plain)]
 
 
 def _scores_of(query: Query, exact: Exact, c: int) -> Any:

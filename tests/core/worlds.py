@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from discreet import Public
 from discreet.tables.engines.duckdb_dialect import DUCKDB
-from discreet.tables.source import ROW
 
 Row = tuple[Any, ...]
 # for each private table the rows of one unit, without the unit's own column
@@ -119,7 +118,6 @@ class Worlds:
         columns = self.tables[name].columns
         flat = [row for rows in by_world for row in rows]
         arrays = {c: pa.array([row[i] for row in flat], type_) for i, (c, type_) in enumerate(columns)}
-        arrays[ROW] = pa.array([i for rows in by_world for i in range(len(rows))], pa.int64())
         if worlds:
             arrays["world"] = pa.array([w for w, rows in enumerate(by_world) for _ in rows], pa.int64())
         return pa.table(arrays)
@@ -135,7 +133,7 @@ class Worlds:
         made = {}
         for name, stored in self.tables.items():
             rows = self._rows[name][world] if name in self.private else list(stored.rows)
-            made[name] = self._arrow(name, [rows], worlds=False).drop_columns([ROW])
+            made[name] = self._arrow(name, [rows], worlds=False)
         return made
 
     # What an engine is asked.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -325,3 +326,23 @@ def test_no_group_is_a_single_channel(channels: int) -> None:
     # a map of one pixel is not normalized to zero
     out = swapped(torch.randn(2, channels, 1, 1)).detach()
     assert channels == 1 or float(out.abs().min()) > 0
+
+
+class Caching(nn.Module):
+    """Keeps the states of a batch for the next call, unless its config says not to, as Mamba does."""
+
+    def __init__(self, use_cache: bool) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(use_cache=use_cache)
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.layer(x)
+        return out + out.mean(0) if self.config.use_cache else out
+
+
+def test_a_model_that_keeps_a_cache_is_told_to_leave_it() -> None:
+    examples = made_up(torch.zeros(1, 8)), made_up(torch.zeros(1, dtype=torch.long))
+    with pytest.raises(NotPrivate, match=r"mixes examples.*set use_cache=False in its config"):
+        probe(ClippingEngine(Caching(True), "cross_entropy"), *examples)
+    probe(ClippingEngine(Caching(False), "cross_entropy"), *examples)

@@ -376,9 +376,17 @@ def test_a_model_that_mixes_examples_is_refused_before_data_is_read() -> None:
         trainer(model=model)(examples(), entropy=Entropy())
 
 
-def test_a_model_that_is_not_on_the_cpu_is_refused_before_data_is_read() -> None:
-    with pytest.raises(Unsupported, match=r"on 'meta', .* on the CPU only.*model\.cpu\(\)"):
+def test_a_model_on_no_device_or_on_two_is_refused_before_data_is_read() -> None:
+    with pytest.raises(InvalidInput, match='on "meta", where tensors have no values'):
         trainer(model=nn.Linear(5, 2, device="meta"))
+    with pytest.raises(Unsupported, match=r"several devices \(cpu, meta\).*move all of it to one"):
+        trainer(model=nn.Sequential(nn.Linear(5, 2), nn.Linear(2, 2, device="meta")))
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "meta", "gpu", 3])
+def test_a_device_that_is_missing_is_refused_before_data_is_read(device: Any) -> None:
+    with pytest.raises(InvalidInput, match="device"):
+        trainer(performance=Performance(device=device))
 
 
 def test_other_public_facts_are_refused() -> None:

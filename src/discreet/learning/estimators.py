@@ -197,7 +197,8 @@ class SGDEstimator(ArrayEstimator):
         else:
             inputs = self._scale(self._validate_array(X, reset=False))
         with torch.no_grad():
-            return self.module_(inputs)  # type: ignore[no-any-return]
+            place = next(self.module_.parameters()).device
+            return self.module_(inputs.to(place))  # type: ignore[no-any-return]
 
 
 def default_batch(n: int, epsilon: float | None) -> int:
@@ -233,8 +234,8 @@ def network(features: int, outputs: int, hidden: Sequence[int] = ()) -> nn.Modul
     _require.integer(**{f"hidden[{i}]": size for i, size in enumerate(hidden)}, at_least=1)
     modules: list[nn.Module] = []
     for in_features, out_features in itertools.pairwise(sizes):
-        modules += [nn.Linear(in_features, out_features), nn.Tanh()]
-    output_layer = nn.Linear(sizes[-1], outputs)
+        modules += [nn.Linear(in_features, out_features, device="cpu"), nn.Tanh()]
+    output_layer = nn.Linear(sizes[-1], outputs, device="cpu")
     return nn.Sequential(*modules, output_layer) if modules else output_layer
 
 
@@ -264,7 +265,7 @@ class _SGDClassifier(SGDEstimator, Classifier):
     _loss: ClassVar[type[nn.Module]] = nn.CrossEntropyLoss
 
     def _target_tensor(self, y: Any) -> Tensor:
-        return torch.tensor(y, dtype=torch.int64)
+        return torch.tensor(y, dtype=torch.int64, device="cpu")
 
     def _declare_target(self, fact: Any, target: str) -> int:
         if not isinstance(fact, Categories | Boolean):
@@ -284,13 +285,13 @@ class _SGDClassifier(SGDEstimator, Classifier):
 
     def decision_function(self, X: Any) -> npt.NDArray[Any]:
         scores = self._outputs(X)
-        return (scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores).numpy()
+        return (scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores).cpu().numpy()
 
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:
-        return torch.softmax(self._outputs(X), 1).numpy()
+        return torch.softmax(self._outputs(X), 1).cpu().numpy()
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        labels = self._outputs(X).argmax(1).numpy()
+        labels = self._outputs(X).argmax(1).cpu().numpy()
         return self.classes_[labels]  # type: ignore[no-any-return]
 
 
@@ -350,12 +351,12 @@ class SGDLogisticRegression(_SGDClassifier):
     @property
     def coef_(self) -> npt.NDArray[Any]:
         check_is_fitted(self, "module_")
-        return self._fold_binary(self.module_.weight.detach().numpy())
+        return self._fold_binary(self.module_.weight.detach().cpu().numpy())
 
     @property
     def intercept_(self) -> npt.NDArray[Any]:
         check_is_fitted(self, "module_")
-        return self._fold_binary(self.module_.bias.detach().numpy())
+        return self._fold_binary(self.module_.bias.detach().cpu().numpy())
 
     @staticmethod
     def _fold_binary(by_class: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -398,6 +399,6 @@ class DPRegressor(_AnyModule, Regressor):
         return 1
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        predictions = self._outputs(X)[:, 0].double().numpy()
+        predictions = self._outputs(X)[:, 0].double().cpu().numpy()
         low, high = self.range_
         return np.clip((predictions + 1) / 2 * (high - low) + low, low, high)

@@ -208,7 +208,7 @@ class Query(Mechanism):
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
-        set_field(self, "_plan", plan(self.sql, self.public))
+        set_field(self, "_plan", plan(self.sql, self.public).of(self.public))
         set_field(self, "_recipes", Recipes(self._plan))
         unit = self.public.unit
         rows, groups = self.rows or unit.rows, self.groups or unit.groups

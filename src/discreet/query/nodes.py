@@ -137,6 +137,18 @@ def _result_domain(op: str, args: tuple[Expr, ...]) -> ValueDomain:
     return replace(domain, integer=integer, finite=finite)
 
 
+def is_made(node: Expr) -> bool:
+    """Return whether all calls in an expression are as `make` builds them."""
+    if not isinstance(node, Call):
+        return True
+    if node.op not in OPERATORS or not all(map(is_made, node.args)):
+        return False
+    try:
+        return make(node.op, *node.args).domain == node.domain
+    except (Refusal, TypeError):
+        return False
+
+
 def _is_null(node: Expr) -> bool:
     return isinstance(node, Literal) and node.content is None
 

@@ -32,7 +32,7 @@ from .errors import Node, QueryError, Refusal, refuse
 from .nodes import Call, Expr, Literal, OutputReference, computable, key, make, walk
 from .parse import hinted, parse, why_not
 from .relation import Relations, Scope
-from .sources import Carried, From, Relation, Scan, carried, source_key
+from .sources import Carried, From, Relation, Scan, carried, check_expression, scope_of, source_key
 
 __all__ = ["Aggregate", "Call", "GroupKey", "Plan", "plan"]
 
@@ -75,10 +75,25 @@ class Plan:
     carried: Carried = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        whose = carried(self.source, self.public)
+        whose, scope = carried(self.source, self.public), scope_of(self.source)
         if whose is None:
             raise QueryError("only public tables are read, and no privacy is needed for these.")
+        for k in self.keys:
+            check_expression(k.expression, scope)
+            # 0, 0.0 and -0.0 are one value to engines, as they are to a set.
+            if k.values is not None and len(set(k.values)) < len(k.values):
+                raise QueryError(f"a public value of {k.written} is listed twice.")
+        for a in self.aggregates:
+            for argument in (a.argument, a.second):
+                if argument is not None:
+                    check_expression(argument, scope)
         object.__setattr__(self, "carried", whose)
+
+    def of(self, public: Public) -> Plan:
+        """Return this plan; refuse it if it was made with other public facts than those that are priced."""
+        if self.public != public:
+            raise QueryError("this plan was made with other public facts than the question's.")
+        return self
 
     @property
     def many(self) -> bool:

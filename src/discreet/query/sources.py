@@ -20,13 +20,13 @@ Assumes:   the engine computes each node as `tables.semantics` says, and what th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from .._public import Fact, Public
 from .domain import Kind, declared
 from .errors import QueryError
-from .nodes import Call, Column, Expr, key, walk
+from .nodes import Call, Column, Expr, OutputReference, is_made, key, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,26 +153,86 @@ class Relation:
     nullable_unit_keys: frozenset[Expr] = frozenset()
 
 
-def carried(node: From, public: Public) -> Carried | None:
-    """Return how a source carries the unit of privacy, None if it reads public tables only; refuse a source
-    in which one unit's rows would decide about another's."""
+# The columns that expressions above a source may name, each with the kind of its values.
+Scope = Mapping[str, Kind]
+
+
+def scope_of(node: From) -> Scope:
+    """Return the columns that expressions above a source may name; refuse a source with an expression that
+    names another one.
+
+    The writer's own columns are in no scope: the unit, how many rows a row stands for, and what marks and
+    joins compare. So no answer depends on them but as the writer uses them.
+    """
     prefixes = list(_prefixes(node))
     if len(set(prefixes)) < len(prefixes):
         raise QueryError(f"two parts of this query have one prefix: {', '.join(prefixes)}.")
-    return _carried(node, public)
+    return _scope(node)
 
 
-def _carried(node: From, public: Public) -> Carried | None:
+def _scope(node: From) -> Scope:
+    if isinstance(node, Scan):
+        unit = {} if node.unit is None else {node.alias(node.unit): Kind.TEXT}
+        return {node.alias(c): declared(fact).kind for c, fact in node.schema} | unit
+    if isinstance(node, Joined):
+        both = {**_scope(node.left), **_scope(node.right)}
+        return _naming(both, *node.on, kind=Kind.BOOLEAN)
+    child = _scope(node.child)
+    if isinstance(node, Filtered):
+        return _naming(child, node.condition, kind=Kind.BOOLEAN)
+    if isinstance(node, Projected):
+        _naming(child, *node.columns)
+        return {**child, **{f"{node.prefix}p{i}": c.domain.kind for i, c in enumerate(node.columns)}}
+    if isinstance(node, Marked):
+        _naming(child, *(own for own, _ in node.pairs))
+        _naming(_scope(node.right), *(inner for _, inner in node.pairs))
+        if any(own.domain.kind is not inner.domain.kind for own, inner in node.pairs):
+            raise QueryError("a mark compares values of two kinds.")
+        counts = {f"{node.prefix}{end}": Kind.NUMBER for end in "nc" if node.counted}
+        return {**child, f"{node.prefix}m": Kind.BOOLEAN, **counts}
+    _naming(child, *node.keys, *(argument for _, argument in node.aggregates))
+    own = {f"{node.prefix}k{i}": key.domain.kind for i, key in enumerate(node.keys)}
+    for i, (function, argument) in enumerate(node.aggregates):
+        is_value = function in ("min", "max") and argument is not None
+        own[f"{node.prefix}a{i}"] = argument.domain.kind if is_value and argument is not None else Kind.NUMBER
+    return {**own, f"{node.prefix}w": Kind.TEXT}
+
+
+def _naming(scope: Scope, *exprs: Expr | None, kind: Kind | None = None) -> Scope:
+    """Return the scope; refuse expressions that name another column, or are of another `kind`."""
+    for expression in exprs:
+        if expression is not None:
+            check_expression(expression, scope, kind)
+    return scope
+
+
+def check_expression(expression: Expr, scope: Scope, kind: Kind | None = None) -> None:
+    """Refuse an expression over rows that names a column outside `scope`, is not of this `kind`, or was not
+    made by the rules of its operators (`nodes.make`): it could fail on a row."""
+    if kind is not None and expression.domain.kind is not kind and not expression.domain.null:
+        raise QueryError(f"this must be a {kind}, and is a {expression.domain.kind}.")
+    for part in walk(expression):
+        if isinstance(part, Column) and scope.get(part.name) is not part.domain.kind:
+            raise QueryError(f"{part.name!r} is no {part.domain.kind} that an expression may name here.")
+        if isinstance(part, OutputReference):
+            raise QueryError("an expression over rows names what is released after it.")
+    if not is_made(expression):
+        raise QueryError("an expression is not typed by the rules of its operators.")
+
+
+def carried(node: From, public: Public) -> Carried | None:
+    """Return how a source carries the unit of privacy, None if it reads public tables only; refuse a source
+    in which one unit's rows would decide about another's."""
     if isinstance(node, Scan):
         return _scanned(node, public)
     if isinstance(node, Joined):
         return _joined(node, public)
-    own = _carried(node.child, public)
+    own = carried(node.child, public)
     if isinstance(node, UnitAggregate):
         if own is None or own.of_rows:
             raise QueryError("rows are aggregated by the unit of privacy, and these carry none.")
         return Carried(f"{node.prefix}u", single=not node.keys)
-    by_private = isinstance(node, Marked) and _carried(node.right, public) is not None
+    by_private = isinstance(node, Marked) and carried(node.right, public) is not None
     if isinstance(node, Marked) and by_private and (own is None or own.of_rows or node.counted):
         raise QueryError("a row may only be matched with private rows of the same unit.")
     return own
@@ -200,7 +260,7 @@ def _scanned(scan: Scan, public: Public) -> Carried | None:
 
 
 def _joined(node: Joined, public: Public) -> Carried | None:
-    left, right = (_carried(side, public) for side in (node.left, node.right))
+    left, right = (carried(side, public) for side in (node.left, node.right))
     if node.kind not in ("inner", "left"):
         raise QueryError(f"a join is inner or left, got {node.kind!r}.")
     if left is None and right is not None:

@@ -165,7 +165,7 @@ def where(predicate: str, public: Public) -> SqlStatistic:
 def _plan_total(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
     """Plan a statement that must be one bare COUNT or SUM. Return the plan, its recipes, its one measure, and
     the limits of what one unit contributes."""
-    planned = plan(sql, public)
+    planned = plan(sql, public).of(public)
     recipes = Recipes(planned)
     bare = not (
         planned.keys or planned.having or planned.order or planned.limit is not None or planned.offset
@@ -188,7 +188,7 @@ def _plan_grouped(
 ) -> tuple[Plan, Recipes, Measure, Bounding]:
     """Plan a statement that must be one COUNT or SUM with GROUP BY of public values. Return the plan, its
     recipes, its one measure, and the limits of what one unit contributes."""
-    planned = plan(sql, public)
+    planned = plan(sql, public).of(public)
     recipes = Recipes(planned)
     bare = not (planned.having or planned.order or planned.limit is not None or planned.offset)
     values = [i for i in range(len(planned.outputs)) if direct(planned, recipes, i) is not None]

@@ -190,7 +190,7 @@ def plan_workload(
     plan_numbers: list[tuple[int, ...]] = []
     for of_statement in parts:
         plan_numbers.append(tuple(range(len(plans), len(plans) + len(of_statement))))
-        plans += [plan(part.text, public) for part in of_statement]
+        plans += [plan(part.text, public).of(public) for part in of_statement]
     # parts with the names of columns that their plans have
     parts = tuple(
         tuple(part.bound(plans[number]) for part, number in zip(of_statement, indices, strict=True))

@@ -150,7 +150,9 @@ def _mask(
     """
     total: Tensor | None = None
     if causal:
-        total = _additive(torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1), q.dtype)
+        total = _additive(
+            torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1), q.dtype
+        )
     if attn_mask is not None:
         total = _additive(attn_mask, q.dtype)
         # Torch's form with three dimensions is [B heads, T, T].
@@ -165,4 +167,4 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the mask as numbers that are added to scores: minus infinity where a boolean mask is true."""
     if mask.dtype is not torch.bool:
         return mask.to(dtype)
-    return torch.zeros(mask.shape, dtype=dtype).masked_fill_(mask, -math.inf)
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(mask, -math.inf)

@@ -42,6 +42,7 @@ from .batching import (
     forked_generator,
     full_precision,
     layouts,
+    seed_generators,
 )
 from .layers import Recorder
 from .losses import CrossEntropy, per_example
@@ -117,8 +118,8 @@ class ClippingEngine:
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise InvalidInput("the model has no trainable parameters.")
-        first = next(iter(self.parameters.values()))
-        self.dtype, self.device = first.dtype, first.device
+        self.dtype = next(iter(self.parameters.values())).dtype
+        self.device = _device_of(model)
         dtypes = {p.dtype for p in self.parameters.values()}
         if not dtypes <= {torch.float32} and not dtypes <= {torch.float64}:
             raise Unsupported(
@@ -140,7 +141,7 @@ class ClippingEngine:
 
     def buffer(self) -> Tensor:
         """Return a vector of zeros, one for each trainable number of the model."""
-        return torch.zeros(self.size, dtype=self.dtype)
+        return torch.zeros(self.size, dtype=self.dtype, device=self.device)
 
     def parts(self, vector: Tensor) -> dict[str, Tensor]:
         """Return views of such a vector in the shapes of the parameters, by the parameter's name."""
@@ -199,7 +200,11 @@ class ClippingEngine:
             with torch.enable_grad():
                 outputs = self._outputs(inputs)
                 gradient = self._loss_gradient(outputs, targets)
-                losses = self.loss(outputs, targets) if not sums_only or gradient is None else torch.empty(0)
+                losses = (
+                    self.loss(outputs, targets)
+                    if not sums_only or gradient is None
+                    else torch.empty(0, device=self.device)
+                )
                 taps = merged(recorder.taps(losses if gradient is None else outputs, gradient))
         except NotBatchFirst as error:
             way_out = "" if self.isolate else " Or run everything example by example: isolate=True."
@@ -226,7 +231,7 @@ class ClippingEngine:
         shapes = tuple(t.shape[1:] if isinstance(t, Tensor) else type(t) for t in tree_leaves(inputs))
         key = self.model.training, shapes
         if key not in self._layouts:
-            with forked_generator():
+            with forked_generator(self.device):
                 decisions = self._survey_layouts(inputs)
                 if routes.SHARED in self.routes.values() and not self._can_share(inputs):
                     self._isolate_shared()
@@ -270,10 +275,10 @@ class ClippingEngine:
         sizes, results must have the same shapes and values as without copies."""
         try:
             for size in SIZES:
-                seed = int(torch.randint(0, 1 << 30, ()))
+                seed = int(torch.randint(0, 1 << 30, (), device="cpu"))
                 results = []
                 for survey in (None, ShapeSurvey()):
-                    torch.default_generator.manual_seed(seed)
+                    seed_generators(self.device, seed)
                     results.append(self._rehearse(inputs, size, survey))
                 pairs = zip(*map(tree_leaves, results), strict=True)
                 if not all(_same(one, other) for one, other in pairs):
@@ -308,7 +313,8 @@ class ClippingEngine:
 
     def _bound_norms(self, taps: list[Tap], batch: int, sums_only: bool, by_layer: bool) -> Tensor:
         """Return upper bounds on squared norms: of each layer, [B, layers], or of all together, [B, 1]."""
-        bounds = torch.zeros(batch, max(self.layers.values()) + 1 if by_layer else 1, dtype=torch.float64)
+        layers = max(self.layers.values()) + 1 if by_layer else 1
+        bounds = torch.zeros(batch, layers, dtype=torch.float64, device=self.device)
         columns, held_entries = bounds.unbind(1), 0
         for tap in taps:
             columns[self.layers[id(tap.target.parameter)] if by_layer else 0].add_(tap.square())
@@ -410,7 +416,8 @@ class ClippingEngine:
         as_written = constants or routes.SHARED in self.routes.values()
         for start in range(0, size, self.sizes[-1]):
             count = min(self.sizes[-1], size - start)
-            indices = start + torch.arange(next(n for n in self.sizes if n >= count)) % count
+            padded = torch.arange(next(n for n in self.sizes if n >= count), device="cpu")
+            indices = start + padded % count
             part, part_targets = tree_map(itemgetter(indices), (inputs, targets))
             with nullcontext() if as_written else attachment.compiled(self.model):
                 added = self._add_part(part, part_targets, rule, sums, count, private)
@@ -445,12 +452,30 @@ class ClippingEngine:
         weights, keep = factors(rule, gradients.squares)
         if count is not None:
             weights[count:] = 0
-            keep = None if keep is None else keep & (torch.arange(len(keep)) < count)
+            keep = None if keep is None else keep & (torch.arange(len(keep), device=keep.device) < count)
         if keep is not None:
             gradients.zero_out(keep)
         with torch.no_grad(), full_precision():
             gradients.add(weights.to(self.dtype), sums, self.layers)
         return True
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    """Return the device that the whole model is on; refuse one that is on several, or where it cannot run."""
+    devices = {p.device for p in (*model.parameters(), *model.buffers())}
+    if len(devices) > 1:
+        raise Unsupported(
+            f"the model is on several devices ({', '.join(sorted(map(str, devices)))}), and private training "
+            "runs where the model is: move all of it to one, model.to(...)."
+        )
+    (device,) = devices
+    if device.type == "meta":
+        raise InvalidInput('the model is on "meta", where tensors have no values. Give it real weights.')
+    if device.type == "mps":
+        raise Unsupported(
+            "the model is on 'mps', which has no float64, and norms are bounded in float64. Give model.cpu()."
+        )
+    return device
 
 
 def _length(inputs: tuple[Any, ...]) -> int:

@@ -86,8 +86,8 @@ class Recorder:
     # The number of the last call of each module within this forward pass, by the module's name.
     calls: dict[str, int] = field(default_factory=dict)
     edges: list[Any] = field(default_factory=list)
-    # For each call: shape and dtype of each output, and the function that makes the taps.
-    notes: list[tuple[list[tuple[torch.Size, torch.dtype]], Taps]] = field(default_factory=list)
+    # For each call: shape, dtype and device of each output, and the function that makes the taps.
+    notes: list[tuple[list[tuple[torch.Size, torch.dtype, torch.device]], Taps]] = field(default_factory=list)
 
     def __deepcopy__(self, memo: Any) -> Recorder:
         # A copy of an attached model starts with nothing recorded.
@@ -107,7 +107,7 @@ class Recorder:
             )
         # Where an output needs no gradient, it depends on no trainable parameter, and there is no tap.
         if all(out.requires_grad for out in outputs):
-            self.notes.append(([(out.shape, out.dtype) for out in outputs], taps))
+            self.notes.append(([(out.shape, out.dtype, out.device) for out in outputs], taps))
             # The edges are taken now, as the model may change the outputs in place later.
             self.edges.extend(map(get_gradient_edge, outputs))
 
@@ -129,7 +129,12 @@ class Recorder:
             of_outputs = [next(gradients) for _ in shapes]
             if any(g is not None for g in of_outputs):
                 pairs = zip(of_outputs, shapes, strict=True)
-                collected += taps(*(torch.zeros(s, dtype=d) if g is None else g for g, (s, d) in pairs))
+                collected += taps(
+                    *(
+                        torch.zeros(shape, dtype=dtype, device=device) if g is None else g
+                        for g, (shape, dtype, device) in pairs
+                    )
+                )
         return collected
 
     def positions(self, x: Tensor, width: int) -> int | None:
@@ -275,7 +280,8 @@ def _bags(flat: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     entries are not padding. The first offset is 0, which torch demands, so that every id is in a bag.
     """
     ends = torch.cat([offsets[1:], offsets.new_tensor([len(flat)])])
-    positions = torch.arange(int((ends - offsets).max()) if len(offsets) else 0)
+    longest = int((ends - offsets).max()) if len(offsets) else 0
+    positions = torch.arange(longest, device=offsets.device)
     kept = positions < (ends - offsets).unsqueeze(1)
     indices = torch.where(kept, offsets.unsqueeze(1) + positions, 0)
     padded = flat[indices] if len(flat) else flat.new_zeros(indices.shape)
@@ -284,7 +290,7 @@ def _bags(flat: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
 
 def layer_norm(layer: nn.LayerNorm, recorder: Recorder, input: Tensor) -> Tensor:
     shape = list(layer.normalized_shape)
-    if input.dtype is not torch.float32 or torch.is_autocast_enabled("cpu"):
+    if input.dtype is not torch.float32 or torch.is_autocast_enabled(input.device.type):
         out = F.layer_norm(input, shape, layer.weight, layer.bias, layer.eps)
         return _scaled_last(layer, recorder, input, out, lambda x: F.layer_norm(x, shape, eps=layer.eps))
     out, mean, rstd = torch.native_layer_norm(input, shape, layer.weight, layer.bias, layer.eps)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -116,7 +117,7 @@ class CrossEntropy:
         result = _softmax(outputs.detach())
         positions = targets.masked_fill(is_ignored, 0).unsqueeze(0)
         try:
-            result.scatter_add_(0, positions, _MINUS_ONE[result.dtype].expand(positions.shape))
+            result.scatter_add_(0, positions, _minus_one(result.dtype, result.device).expand(positions.shape))
         except RuntimeError:
             # A label is no class. The general loss raises an error for it.
             return None
@@ -126,7 +127,11 @@ class CrossEntropy:
 # Up to this number of classes the softmax is computed on the transposed outputs (`_softmax`). Chosen by hand,
 # not tuned.
 _COLUMNWISE_CLASSES = 64
-_MINUS_ONE = {kind: torch.tensor(-1.0, dtype=kind) for kind in (torch.float32, torch.float64)}
+
+
+@lru_cache(maxsize=16)
+def _minus_one(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(-1.0, dtype=dtype, device=device)
 
 
 def _softmax(outputs: Tensor) -> Tensor:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import described
 from ..._require import FLOAT, POSITIVE, PROBABILITY, Limit
+from . import taps
 
 # Turning a factor from float64 to float32, and multiplying a number by it, each make a relative error of at
 # most 2**-24. The margin is four of these errors.
@@ -44,16 +44,20 @@ def _check_clip(**named: float) -> None:
 Clip = Annotated[float, FLOAT, Limit(_check_clip)]
 
 
-def norms(squares: Tensor) -> npt.NDArray[np.float64]:
-    """Return the norm over all layers together, [B, 1], from squared norms [B, layers] or [B, 1].
+def norms(squares: Tensor) -> Any:
+    """Return the norm over all layers together, [B, 1], from squared norms [B, layers] or [B, 1]."""
+    squared_norms = _array(squares)
+    return (squared_norms if squared_norms.shape[1] == 1 else squared_norms.sum(1, keepdims=True)) ** 0.5
 
-    In numpy, whose calls take a third of the time of torch's on so few numbers.
-    """
-    squared_norms = squares.numpy()
-    total: npt.NDArray[np.float64] = (
-        squared_norms if squared_norms.shape[1] == 1 else squared_norms.sum(1, keepdims=True)
-    )
-    return np.sqrt(total)
+
+def _array(squares: Tensor) -> Any:
+    """Return the numbers in numpy, whose calls take a third of the time of torch's on so few numbers; those
+    of an accelerator as they are. What the rules do with them is the same for both."""
+    return squares.numpy() if taps.on_host(squares) else squares
+
+
+def _tensor(array: Any) -> Tensor:
+    return array if isinstance(array, Tensor) else torch.from_numpy(array)
 
 
 @described("learning.Flat")
@@ -67,7 +71,7 @@ class Flat:
 
     def weights(self, squares: Tensor) -> Tensor:
         """Return one factor for each example, [B, 1]: it scales all layers."""
-        return torch.from_numpy(self.clip * MARGIN / np.maximum(norms(squares), self.clip))
+        return _tensor(self.clip * MARGIN / norms(squares).clip(min=self.clip))
 
 
 @described("learning.PerLayer")
@@ -80,7 +84,7 @@ class PerLayer:
 
     def weights(self, squares: Tensor) -> Tensor:
         share = self.clip / math.sqrt(squares.shape[1])
-        return torch.from_numpy(share * MARGIN / np.maximum(np.sqrt(squares.numpy()), share))
+        return _tensor(share * MARGIN / (_array(squares) ** 0.5).clip(min=share))
 
 
 @described("learning.Automatic")
@@ -96,7 +100,7 @@ class Automatic:
     stability: Annotated[float, FLOAT, POSITIVE] = 0.01
 
     def weights(self, squares: Tensor) -> Tensor:
-        return torch.from_numpy(np.minimum(self.clip * MARGIN / (norms(squares) + self.stability), LARGEST))
+        return _tensor((self.clip * MARGIN / (norms(squares) + self.stability)).clip(max=LARGEST))
 
 
 @described("learning.Adaptive")
@@ -186,7 +190,7 @@ def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
     """
     weights = rule.weights(squares)
     weights.masked_fill_(weights < SMALLEST, 0)
-    if math.isfinite(squares.numpy().sum()):
+    if math.isfinite(float(_array(squares).sum())):
         return weights.float(), None
     keep = squares.sum(1).isfinite()
     return torch.where(keep.unsqueeze(1), weights, 0.0).float(), keep

@@ -50,14 +50,18 @@ def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> t
 
     Steps beyond an example's length enter no result, and so have no gradient.
     """
+    # the lengths of packed sequences are on the host
     x, lengths = pad_packed_sequence(input)
+    lengths = lengths.to(x.device)
     if x.shape[1] != recorder.batch:
         raise NotBatchFirst(
             f"{type(layer).__name__} was given another number of packed sequences than there are examples. "
             f"Pack one sequence for each example."
         )
     steps, last_states = _layers(layer, recorder, x, hx, lengths, PACKED_LENGTH)
-    order = torch.arange(len(lengths)) if input.sorted_indices is None else input.sorted_indices
+    order = (
+        torch.arange(len(lengths), device=x.device) if input.sorted_indices is None else input.sorted_indices
+    )
     data = torch.cat(
         [step[order[:size]] for step, size in zip(steps, input.batch_sizes.tolist(), strict=True)]
     )
@@ -93,14 +97,14 @@ def _reversed(x: Tensor, lengths: Tensor | None) -> Tensor:
     """Return each sequence of x [T, B, k] from its own end to its beginning; padding behind it stays."""
     if lengths is None:
         return x.flip(0)
-    positions = torch.arange(len(x)).unsqueeze(1)
+    positions = torch.arange(len(x), device=x.device).unsqueeze(1)
     positions = torch.where(positions < lengths, lengths - 1 - positions, positions)
-    return x[positions, torch.arange(x.shape[1])]
+    return x[positions, torch.arange(x.shape[1], device=x.device)]
 
 
 def _last_steps(steps: Tensor, lengths: Tensor) -> Tensor:
     """Return [B, H]: of each sequence its last step."""
-    return steps[lengths - 1, torch.arange(steps.shape[1])]
+    return steps[lengths - 1, torch.arange(steps.shape[1], device=steps.device)]
 
 
 def _initial(layer: Any, x: Tensor, hx: Any, lstm: bool) -> tuple[Tensor, ...]:
@@ -176,7 +180,7 @@ def _products(
     if target is None:
         return []
     if lengths is not None:
-        is_beyond = torch.arange(len(x)).unsqueeze(1) >= lengths
+        is_beyond = torch.arange(len(x), device=x.device).unsqueeze(1) >= lengths
         x = x.masked_fill(is_beyond.unsqueeze(2), 0)
     return [product(target, single(x).transpose(0, 1), g, positions=positions)]
 

@@ -93,8 +93,8 @@ def _group_norm(layer: Any, groups: int) -> nn.GroupNorm:
     """Return the GroupNorm that replaces a batch normalization, as `without_batch_norm` describes it."""
     channels = layer.num_features
     num_groups = max(n for n in range(1, max(1, min(groups, channels // 2)) + 1) if channels % n == 0)
-    dtype = None if layer.weight is None else layer.weight.dtype
-    return nn.GroupNorm(num_groups, channels, eps=layer.eps, affine=layer.affine, dtype=dtype)
+    place = {} if layer.weight is None else {"dtype": layer.weight.dtype, "device": layer.weight.device}
+    return nn.GroupNorm(num_groups, channels, eps=layer.eps, affine=layer.affine, **place)
 
 
 # The rule for per-example gradients of each known class of layers (`layers`); `rule_of` knows one class more.

@@ -36,7 +36,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -50,6 +49,12 @@ TINY = 2.0**-126
 BLOCK = 256
 # The largest n u for which the proof of `growth` holds (it needs at most 0.38), rounded down.
 _LARGEST_ROUNDING = 0.375
+
+
+def on_host(tensor: Tensor) -> bool:
+    """Return whether numpy can read the tensor's memory. Bounds on the CPU are computed in numpy, those on an
+    accelerator in torch, by the same formulas."""
+    return tensor.device.type == "cpu"
 
 
 def growth(n: int) -> float:
@@ -67,10 +72,10 @@ def growth(n: int) -> float:
     return nu / (1 - nu) if nu < _LARGEST_ROUNDING else float("inf")
 
 
-def _growths(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return `growth` of each number of products in an array."""
+def _growths(counts: Any, where: Any) -> Any:
+    """Return `growth` of each number of products in an array, or a tensor; `where` is that of its library."""
     nu = (counts + 8) * UNIT
-    return np.where(nu < _LARGEST_ROUNDING, nu / (1 - nu), np.inf)
+    return where(nu < _LARGEST_ROUNDING, nu / (1 - nu), np.inf)
 
 
 def lengths(rows: Tensor) -> Tensor:
@@ -98,7 +103,8 @@ def squares(rows: Tensor) -> Tensor:
     """
     n = rows.shape[-1]
     if n < 4 * BLOCK:
-        return _squares_in_numpy(rows) if rows.dim() == 2 else lengths(rows).double().square_()
+        in_numpy = rows.dim() == 2 and on_host(rows)
+        return _squares_in_numpy(rows) if in_numpy else lengths(rows).double().square_()
     in_blocks = n - n % BLOCK
     sums: Tensor = squares(rows[..., :in_blocks].reshape(*rows.shape[:-1], -1, BLOCK)).sum(-1)
     return sums.add_(squares(rows[..., in_blocks:])) if in_blocks < n else sums
@@ -121,8 +127,9 @@ class Widening(NamedTuple):
     factor: float
     offset: float
 
-    def __call__(self, sums: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return sums * factor + offset, at least the true sums of squares (`growth`)."""
+    def __call__(self, sums: Any) -> Any:
+        """Return sums * factor + offset, at least the true sums of squares (`growth`): of an array of numpy,
+        or of a tensor in float64."""
         bounds = sums * np.float64(self.factor)
         bounds += self.offset
         return bounds
@@ -180,21 +187,29 @@ def ghost_bound(x_gram: Tensor, g_gram: Tensor, own: Tensor, k: int, p: int, *, 
                number, 1, in each x_t. Products with an x_t or g_t of zeros are zero, and adding them rounds
                nothing: the proof is about the positions in `own`, and T is their number (`own_positions`).
     """
-    xs, gs = x_gram.numpy(), g_gram.numpy()
     if bias:
-        xs += 1
+        x_gram += 1
         k += 1
-    is_own = own.numpy()
+    x_diagonal, g_diagonal = x_gram.diagonal(dim1=1, dim2=2), g_gram.diagonal(dim1=1, dim2=2)
+    arrays: Any
+    where: Any
+    if on_host(x_gram):
+        total: Any = np.vecdot(x_gram.numpy(), g_gram.numpy()).sum(1, dtype=np.float64)
+        arrays, where = (own.numpy(), x_diagonal.numpy(), g_diagonal.numpy()), np.where
+    else:
+        total = torch.linalg.vecdot(x_gram, g_gram).sum(1, dtype=torch.float64)
+        arrays, where = (own, x_diagonal.double(), g_diagonal.double()), torch.where
+    is_own, x_squares, g_squares = arrays
     own_positions = is_own.sum(1)
-    x_squares = np.where(is_own, widening(k)(xs.diagonal(axis1=1, axis2=2)), 0)
-    g_squares = np.where(is_own, widening(p)(gs.diagonal(axis1=1, axis2=2)), 0)
+    x_squares = where(is_own, widening(k)(x_squares), 0)
+    g_squares = where(is_own, widening(p)(g_squares), 0)
     # The sum of |x_t||g_t| over an example's positions.
-    norm_products = np.sqrt(x_squares * g_squares).sum(1)
+    norm_products = ((x_squares * g_squares) ** 0.5).sum(1)
     underflow = p * x_squares.sum(1) + k * g_squares.sum(1) + own_positions
-    total = np.vecdot(xs, gs).sum(1, dtype=np.float64)
-    error = _growths(k + p + own_positions)
-    total += 2 * error * np.square(norm_products) + (2 * TINY * own_positions) * underflow
-    return torch.from_numpy(np.square(np.sqrt(np.maximum(total, 0)) + (4 * UNIT) * norm_products))
+    error = _growths(k + p + own_positions, where)
+    total += 2 * error * norm_products**2 + (2 * TINY * own_positions) * underflow
+    bound = (total.clip(min=0) ** 0.5 + (4 * UNIT) * norm_products) ** 2
+    return bound if isinstance(bound, Tensor) else torch.from_numpy(bound)
 
 
 def gram(rows: Tensor) -> Tensor:
@@ -543,13 +558,14 @@ class Lookup(Tap):
         """Return such a bound as `_pairs`; the gradients of one row are added up first, in float64."""
         batch, _, d = self.g.shape
         size = self.target.parameter.shape[0]
-        unique, group = torch.unique(self.ids + size * torch.arange(batch).unsqueeze(1), return_inverse=True)
-        sums = torch.zeros(len(unique), d, dtype=torch.float64).index_add_(
+        first_id = size * torch.arange(batch, device=self.ids.device).unsqueeze(1)
+        unique, group = torch.unique(self.ids + first_id, return_inverse=True)
+        sums = self.g.new_zeros(len(unique), d, dtype=torch.float64).index_add_(
             0, group.flatten(), self.g.reshape(-1, d).double()
         )
         # A row that only padding looks up counts for nothing: `squares` of zeros is slightly above 0.
         row_squares = squares(sums).mul_(not_zero(sums, 1))
-        totals = torch.zeros(batch, dtype=torch.float64).index_add_(0, unique // size, row_squares)
+        totals = row_squares.new_zeros(batch).index_add_(0, unique // size, row_squares)
         return self._widened(totals)
 
     def _widened(self, total: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ from torch.nn import functional as F
 
 from ... import _require
 from ..._errors import InvalidInput
+from ..training.data import as_array
 from .procedural import ProceduralClasses
 from .scattering import Scattering
 
@@ -39,7 +40,7 @@ __all__ = ["ImageRows", "JoinedRows", "PatchRows", "ScatteringRows"]
 def as_images(images: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return images as an array (n, channels, height, width), where `shape` is (channels, height, width);
     images (n, height, width) have one channel, and other shapes are refused."""
-    array = np.asarray(images)
+    array = as_array(images)
     array = array[:, None] if array.ndim == 3 else array
     if array.shape[1:] != shape:
         raise InvalidInput(
@@ -140,7 +141,7 @@ class PatchRows:
         """Return one row for each image. Images have the shape (n, channels, height, width), or (n, height,
         width) for one channel, and values from 0 to 1; bytes (uint8) are divided by 255."""
         array = as_images(images, self.shape)
-        rows = torch.empty(len(array), self.size, dtype=dtype)
+        rows = torch.empty(len(array), self.size, dtype=dtype, device="cpu")
         for positions, batch in image_batches(array, self._batch):
             centered = self._responses(batch) - self._mean
             if self.per_part:
@@ -155,7 +156,7 @@ class PatchRows:
         `_offsets`, is the product of the whitened patch with the filters, which are whitened procedural
         patches scaled to norm 1. With `mirror`, the mirrored filters follow."""
         patches = self._patches(images).transpose(1, 2).flatten(0, 1)
-        patches = patches[torch.randperm(len(patches), generator=generator)[:_PATCHES]]
+        patches = patches[torch.randperm(len(patches), generator=generator, device="cpu")[:_PATCHES]]
         mean = patches.mean(0)
         covariance = (patches - mean).T.double() @ (patches - mean).double() / len(patches)
         variances, axes = torch.linalg.eigh(covariance)
@@ -169,7 +170,7 @@ class PatchRows:
             raise _require.fail(
                 "filters", self.filters, f"at most {len(white)}, or more procedural images (procedural=)"
             )
-        drawn = white[torch.randperm(len(white), generator=generator)[: self.filters]]
+        drawn = white[torch.randperm(len(white), generator=generator, device="cpu")[: self.filters]]
         weights = drawn / drawn.norm(dim=1, keepdim=True) @ whitening
         offsets = weights @ mean
         if self.mirror:
@@ -210,7 +211,7 @@ def _averages(length: int, parts: int) -> Tensor:
     """Return the matrix (length, parts) that averages a line of `length` positions over `parts` parts, as
     torch's adaptive average pooling does: neighboring parts share a position where the boundary between them,
     a multiple of length / parts, is not a whole number."""
-    matrix = torch.zeros(length, parts)
+    matrix = torch.zeros(length, parts, device="cpu")
     for part in range(parts):
         start, end = part * length // parts, -(-(part + 1) * length // parts)
         matrix[start:end, part] = 1 / (end - start)
@@ -313,7 +314,7 @@ class ScatteringRows:
         if channels % group:
             raise _require.fail("group", group, f"a divisor of {channels}, the number of channels")
         self.groups = channels // group
-        self._mirrored = torch.tensor(_mirrored_channels(self.scattering.J, self.scattering.L))
+        self._mirrored = torch.tensor(_mirrored_channels(self.scattering.J, self.scattering.L), device="cpu")
 
     @property
     def size(self) -> int:
@@ -328,7 +329,7 @@ class ScatteringRows:
         width) for one channel, and values from 0 to 1; bytes (uint8) are divided by 255."""
         _require.integer(batch=batch, at_least=1)
         array = as_images(images, self.shape)
-        out = torch.empty(len(array), self.size, dtype=dtype)
+        out = torch.empty(len(array), self.size, dtype=dtype, device="cpu")
         for positions, part in image_batches(array, batch):
             out[positions] = self.rows(self.scattering(part))
         return out

@@ -59,8 +59,8 @@ class ProceduralClasses:
     def images(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return n images, with values from 0 to 1, and the number of the class of each."""
         _require.integer(n=n, at_least=1)
-        labels = torch.randint(self.classes, (n,), generator=generator)
-        out = torch.empty(n, *self.shape)
+        labels = torch.randint(self.classes, (n,), generator=generator, device="cpu")
+        out = torch.empty(n, *self.shape, device="cpu")
         are_characters = labels % 2 == 0
         for chosen, draw in ((are_characters, self._characters), (~are_characters, self._objects)):
             if chosen.any():
@@ -70,8 +70,8 @@ class ProceduralClasses:
     def _characters(self, labels: Tensor, generator: torch.Generator) -> Tensor:
         """Return images of characters: cubic Bezier curves, drawn with a round pen."""
         control = self._facts["control"][labels]
-        control = control + 0.07 * torch.randn(control.shape, generator=generator)
-        steps = torch.linspace(0, 1, _POINTS)
+        control = control + 0.07 * torch.randn(control.shape, generator=generator, device="cpu")
+        steps = torch.linspace(0, 1, _POINTS, device="cpu")
         weights = torch.stack(
             [(1 - steps) ** 3, 3 * steps * (1 - steps) ** 2, 3 * steps**2 * (1 - steps), steps**3]
         )
@@ -80,7 +80,7 @@ class ProceduralClasses:
         points = torch.where(self._facts["strokes"][labels][:, :, None, None], points, _OUTSIDE).flatten(1, 2)
         grid = self._grid(len(labels), generator).flatten(1, 2)
         distance = torch.cdist(grid, points).amin(2)
-        pen = 0.06 + 0.12 * torch.rand(len(labels), 1, generator=generator)
+        pen = 0.06 + 0.12 * torch.rand(len(labels), 1, generator=generator, device="cpu")
         ink = torch.sigmoid((pen - distance) * 25).view(-1, 1, *self.shape[1:])
         if self.shape[0] == 1:
             return ink
@@ -93,9 +93,11 @@ class ProceduralClasses:
         facts = {name: values[labels] for name, values in self._facts.items()}
         n = len(labels)
         grid = self._grid(n, generator)[:, None]
-        center = facts["center"] + 0.05 * torch.randn(n, _PARTS, 2, generator=generator)
-        half_axes = facts["half"] * torch.exp(0.12 * torch.randn(n, _PARTS, 2, generator=generator))
-        angle = facts["angle"] + 0.12 * torch.randn(n, _PARTS, generator=generator)
+        center = facts["center"] + 0.05 * torch.randn(n, _PARTS, 2, generator=generator, device="cpu")
+        half_axes = facts["half"] * torch.exp(
+            0.12 * torch.randn(n, _PARTS, 2, generator=generator, device="cpu")
+        )
+        angle = facts["angle"] + 0.12 * torch.randn(n, _PARTS, generator=generator, device="cpu")
         x, y = grid[..., 0], grid[..., 1]
         # A mirrored part appears on the left and on the right.
         x = torch.where(facts["mirrored"][:, :, None, None], x.abs(), x)
@@ -114,32 +116,40 @@ class ProceduralClasses:
             + 6.3 * _uniform((n, _PARTS, 1, 1), generator)
         )
         depth = facts["stripes"][..., 2, None, None] * 2 * _uniform((n, _PARTS, 1, 1), generator)
-        shades = facts["shades"] * (1 + 0.25 * torch.randn(n, 1, 1, generator=generator))
-        shades = shades + 0.08 * torch.randn(shades.shape, generator=generator)
-        out = self._background(n, generator) if self.shape[0] == 3 else torch.zeros(n, *self.shape)
+        shades = facts["shades"] * (1 + 0.25 * torch.randn(n, 1, 1, generator=generator, device="cpu"))
+        shades = shades + 0.08 * torch.randn(shades.shape, generator=generator, device="cpu")
+        out = (
+            self._background(n, generator)
+            if self.shape[0] == 3
+            else torch.zeros(n, *self.shape, device="cpu")
+        )
         for part in range(_PARTS):
             paint = shades[:, part, :, None, None] * (1 + depth * wave)[:, part, None]
             out = out + cover[:, part, None] * (paint - out)
         # Grain is added to painted pixels, not to a black background.
-        grain = 0.06 * _uniform((n, 1, 1, 1), generator) * torch.randn(out.shape, generator=generator)
+        grain = (
+            0.06
+            * _uniform((n, 1, 1, 1), generator)
+            * torch.randn(out.shape, generator=generator, device="cpu")
+        )
         return (out + grain * (out > 0.05)).clamp(0, 1)
 
     def _grid(self, n: int, generator: torch.Generator) -> Tensor:
         """Return the coordinates (n, height, width, 2) of all pixels in the plane in which the class is
         drawn, after a random affine map for each image."""
         _, height, width = self.shape
-        rows = (torch.arange(height) + 0.5) * 2 / height - 1
-        columns = (torch.arange(width) + 0.5) * 2 / width - 1
-        angle = 0.22 * torch.randn(n, generator=generator)
+        rows = (torch.arange(height, device="cpu") + 0.5) * 2 / height - 1
+        columns = (torch.arange(width, device="cpu") + 0.5) * 2 / width - 1
+        angle = 0.22 * torch.randn(n, generator=generator, device="cpu")
         cos, sin = torch.cos(angle), torch.sin(angle)
-        shear = 0.2 * torch.randn(n, generator=generator)
-        size = torch.exp(0.15 * torch.randn(n, 2, generator=generator))
+        shear = 0.2 * torch.randn(n, generator=generator, device="cpu")
+        size = torch.exp(0.15 * torch.randn(n, 2, generator=generator, device="cpu"))
         # The rows of the map's matrices: diag(size) times a rotation times a shear.
         first = torch.stack([cos * size[:, 0], (shear * cos - sin) * size[:, 0]], 1)
         second = torch.stack([sin * size[:, 1], (shear * sin + cos) * size[:, 1]], 1)
         pixels = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)
         moved = torch.einsum("nij,hwj->nhwi", torch.stack([first, second], 1), pixels)
-        return moved + 0.08 * torch.randn(n, 1, 1, 2, generator=generator)
+        return moved + 0.08 * torch.randn(n, 1, 1, 2, generator=generator, device="cpu")
 
     def _background(self, n: int, generator: torch.Generator) -> Tensor:
         """Return backgrounds whose colors change smoothly: random colors at 2 x 2 and at 8 x 8 points, both
@@ -156,7 +166,7 @@ class ProceduralClasses:
 
 
 def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.rand(shape, generator=generator)
+    return torch.rand(shape, generator=generator, device="cpu")
 
 
 def _draw_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
@@ -166,18 +176,18 @@ def _draw_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(seed)
 
     def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-        return low + (high - low) * torch.rand(*shape, generator=generator)
+        return low + (high - low) * torch.rand(*shape, generator=generator, device="cpu")
 
     control = uniform(classes, _STROKES, 4, 2, low=-0.75, high=0.75)
     for stroke in range(1, _STROKES):
         # Half of the strokes start where the stroke before ended.
         joined = uniform(classes) < 0.5
         control[joined, stroke, 0] = control[joined, stroke - 1, 3]
-    stroke_count = torch.randint(1, _STROKES + 1, (classes, 1), generator=generator)
-    control = _fit_to_frame(control, torch.arange(_STROKES)[None] < stroke_count)
-    part_count = torch.randint(1, _PARTS + 1, (classes, 1), generator=generator)
+    stroke_count = torch.randint(1, _STROKES + 1, (classes, 1), generator=generator, device="cpu")
+    control = _fit_to_frame(control, torch.arange(_STROKES, device="cpu")[None] < stroke_count)
+    part_count = torch.randint(1, _PARTS + 1, (classes, 1), generator=generator, device="cpu")
     # The first parts are larger.
-    half_axes = torch.linspace(0.7, 0.25, _PARTS).view(1, -1, 1)
+    half_axes = torch.linspace(0.7, 0.25, _PARTS, device="cpu").view(1, -1, 1)
     mirrored = uniform(classes, _PARTS) < 0.6
     center = uniform(classes, _PARTS, 2, low=-0.6, high=0.6)
     center[:, 0] *= 0.2
@@ -191,8 +201,8 @@ def _draw_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
     )
     return {
         "control": control,
-        "strokes": torch.arange(_STROKES)[None] < stroke_count,
-        "parts": torch.arange(_PARTS)[None] < part_count,
+        "strokes": torch.arange(_STROKES, device="cpu")[None] < stroke_count,
+        "parts": torch.arange(_PARTS, device="cpu")[None] < part_count,
         "center": center,
         "half": half_axes * uniform(classes, _PARTS, 2, low=0.35, high=1.2),
         "angle": uniform(classes, _PARTS, low=-0.5, high=0.5),

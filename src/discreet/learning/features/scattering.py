@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ... import _require
 from ..._errors import InvalidInput
+from ..training.data import as_array
 
 Array = NDArray[Any]
 # kymatio normalizes its filters by 2 * 3.1415 * sigma^2. The same value is used here, because coefficients
@@ -107,8 +108,8 @@ class Scattering(nn.Module):
         positions (group normalization with one channel in each group), which reads no other image.
         """
         _require.integer(batch=batch, at_least=1)
-        array = np.asarray(images)
-        tensor = torch.as_tensor(array, dtype=torch.float32)
+        array = as_array(images)
+        tensor = torch.as_tensor(array, dtype=torch.float32, device="cpu")
         tensor = tensor / 255 if array.dtype == np.uint8 else tensor
         parts = [self(part) for part in torch.split(tensor, batch)] if len(tensor) else [self(tensor)]
         if normalize:

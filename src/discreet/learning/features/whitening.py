@@ -40,7 +40,7 @@ from ...mechanisms.noise import IntegerGaussian
 from ...mechanisms.protocols import AnySource, Mechanism, Release, Sensitivity, check_source, release
 from ...mechanisms.statistics import require_rows
 from ...sampling import Entropy
-from ..training.data import examples_of
+from ..training.data import as_array, examples_of
 
 __all__ = ["Directions", "PaidWhitening", "PartialWhitening", "PrivateWhitening"]
 
@@ -65,7 +65,7 @@ class PaidWhitening:
     def __call__(self, rows: Any) -> Tensor:
         """Return whitened rows; each depends on its own row alone, up to the rounding of floats. A row that
         is not finite becomes zero."""
-        tensor = torch.as_tensor(rows, dtype=torch.float32)
+        tensor = torch.as_tensor(rows, dtype=torch.float32, device="cpu")
         if tensor.dim() != 2 or tensor.shape[1] != len(self.matrix):
             raise InvalidInput(
                 f"rows of {len(self.matrix)} features are needed; the shape is {tuple(tensor.shape)}."
@@ -166,7 +166,7 @@ class PrivateWhitening(Mechanism):
         total = np.zeros((self.width, self.width), np.int64)
         for start in range(0, examples.size, _ROWS):
             rows, _ = examples.take(np.arange(start, min(start + _ROWS, examples.size)))
-            cells = _cells(np.asarray(rows))
+            cells = _cells(as_array(rows))
             # Exact in floats: see _ROWS.
             total += (cells.T @ cells).astype(np.int64)
         noisy: Any = self.noise(total[np.triu_indices(self.width)], entropy=entropy)
@@ -228,7 +228,7 @@ class Directions:
         The mean is among them because private rows are not centered, so that their second moment is large
         in its direction.
         """
-        rows = torch.as_tensor(features, dtype=torch.float32)
+        rows = torch.as_tensor(features, dtype=torch.float32, device="cpu")
         if rows.dim() != 2 or len(rows) < 2 or not torch.isfinite(rows).all():
             raise InvalidInput("directions are fitted to finite public features, two rows or more.")
         _require.integer(count=count, at_least=1)
@@ -297,7 +297,7 @@ class PartialWhitening:
 
 def _rows(rows: Any, width: int) -> Tensor:
     """Return rows as a tensor of floats; other shapes than (n, width) are refused."""
-    tensor = torch.as_tensor(rows, dtype=torch.float32)
+    tensor = torch.as_tensor(rows, dtype=torch.float32, device="cpu")
     if tensor.dim() != 2 or tensor.shape[1] != width:
         raise InvalidInput(f"rows of {width} features are needed; the shape is {tuple(tensor.shape)}.")
     return tensor

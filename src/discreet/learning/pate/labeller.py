@@ -34,7 +34,7 @@ from ...mechanisms.votes import (
 )
 from ...sampling import Entropy
 from ...tables import Source
-from ..training.data import Tabular, empty_batch_of, examples_of
+from ..training.data import Tabular, as_array, empty_batch_of, examples_of
 from . import teachers as ensemble
 from .teachers import Array, Ints, Progress
 
@@ -305,15 +305,15 @@ class PrivateTeachers(Interactive):
         parts = []
         for number in range(self.teachers):
             x, y = examples.take(rows[(teachers_of == number).any(1)])
-            targets = np.asarray(y, dtype=np.float64).reshape(len(x), -1)[:, 0] if len(x) else np.zeros(0)
+            targets = as_array(y).astype(np.float64).reshape(len(x), -1)[:, 0] if len(x) else np.zeros(0)
             has_label = np.isin(targets, np.arange(self.classes))
-            parts.append((np.asarray(x)[has_label], targets[has_label].astype(np.int64)))
+            parts.append((as_array(x)[has_label], targets[has_label].astype(np.int64)))
         return parts
 
     def _inputs(self, x: Any, dtype: np.dtype[Any]) -> Array:
         """Return public inputs as numbers of the type that teachers were fitted to: a network of another
         type would refuse them, and its vote would be the default one."""
-        values = np.asarray(x)
+        values = as_array(x)
         if values.shape[1:] != tuple(self.shape) or not values.ndim or not len(values):
             raise InvalidInput(
                 f"inputs have the shape {values.shape}, and must be a batch of one or more of the shape "
@@ -364,7 +364,7 @@ def input_type(source: AnySource, columns: Tabular | None) -> np.dtype[Any]:
     as bfloat16, are refused."""
     inputs, _ = empty_batch_of(source, columns)
     try:
-        return np.asarray(inputs).dtype
+        return as_array(inputs).dtype
     except TypeError:
         raise InvalidInput(
             f"teachers cannot be given inputs of {inputs.dtype}. Convert them to float32."

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from ... import _require
 from ..._errors import InvalidInput, MissingExtra
+from ..training.data import as_array
 
 Array = NDArray[Any]
 
@@ -166,7 +167,7 @@ class Student:
 
     def score(self, x: Any, y: Any) -> float:
         """Return the accuracy on new inputs."""
-        return float(np.mean(self.predict(x) == np.asarray(y)))
+        return float(np.mean(self.predict(x) == as_array(y)))
 
 
 def _check_labels(targets: Array, inputs: int, classes: int) -> None:
@@ -213,11 +214,12 @@ class TorchLearner:
     def fit(self, x: Any, y: Any) -> TorchLearner:
         """Replace the model by a copy of it, and train that copy."""
         self.model = copy.deepcopy(self.model)
-        inputs, targets = self._inputs(x), torch.as_tensor(np.asarray(y))
+        inputs, targets = self._inputs(x), torch.as_tensor(as_array(y), device="cpu")
+        targets = targets.to(inputs.device)
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.lr, weight_decay=self.weight_decay)
         self.model.train()
         for _ in range(self.epochs):
-            for batch in torch.split(torch.randperm(len(inputs)), self.batch):
+            for batch in torch.split(torch.randperm(len(inputs), device="cpu"), self.batch):
                 optimizer.zero_grad()
                 torch.autograd.backward(
                     nn.functional.cross_entropy(self.model(inputs[batch]), targets[batch])
@@ -229,13 +231,15 @@ class TorchLearner:
     @torch.no_grad()
     def predict(self, x: Any) -> Any:
         """Return the class of the largest score."""
-        return self.model(self._inputs(x)).argmax(1).numpy()
+        return self.model(self._inputs(x)).argmax(1).cpu().numpy()
 
     def _inputs(self, x: Any) -> Tensor:
         """Return inputs as a tensor, floats as the type of the model's weights."""
-        inputs = torch.as_tensor(np.asarray(x))
+        inputs = torch.as_tensor(as_array(x), device="cpu")
         weights = next((p for p in self.model.parameters() if p.is_floating_point()), None)
-        return inputs if weights is None or not inputs.is_floating_point() else inputs.to(weights.dtype)
+        if weights is None:
+            return inputs
+        return inputs.to(weights.device, weights.dtype if inputs.is_floating_point() else None)
 
 
 def small_network(classes: int, channels: int = 1, width: int = 32) -> nn.Module:
@@ -246,10 +250,12 @@ def small_network(classes: int, channels: int = 1, width: int = 32) -> nn.Module
     def block(inputs: int, outputs: int) -> list[nn.Module]:
         return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()]
 
-    return nn.Sequential(
-        *block(channels, width), nn.MaxPool2d(2), *block(width, 2 * width), nn.MaxPool2d(2),
-        *block(2 * width, 2 * width), nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(18 * width, classes),
-    )  # fmt: skip
+    with torch.device("cpu"):
+        return nn.Sequential(
+            *block(channels, width), nn.MaxPool2d(2), *block(width, 2 * width), nn.MaxPool2d(2),
+            *block(2 * width, 2 * width), nn.AdaptiveAvgPool2d(3), nn.Flatten(),
+            nn.Linear(18 * width, classes),
+        )  # fmt: skip
 
 
 class FixMatchStudent:
@@ -293,7 +299,7 @@ class FixMatchStudent:
         """Fit to public images (n, channels, height, width); `labels` has a class number for each image, or
         -1 (or None) for an image without a label."""
         x = _images(images)
-        targets = torch.tensor([-1 if label is None else int(label) for label in labels])
+        targets = torch.tensor([-1 if label is None else int(label) for label in labels], device="cpu")
         if len(targets) != len(x) or bool(((targets >= self.classes) | (targets < -1)).any()):
             raise InvalidInput("labels must have a class number, or -1, for each image.")
         labelled = torch.nonzero(targets >= 0).flatten()
@@ -320,8 +326,10 @@ class FixMatchStudent:
         for step in range(self.steps):
             # The learning rate's schedule of FixMatch: cos(7 pi k / (16 K)) in step k of K.
             optimizer.param_groups[0]["lr"] = self.lr * math.cos(7 * math.pi * step / (16 * self.steps))
-            labelled_batch = labelled[torch.randint(len(labelled), (self.labelled,), generator=generator)]
-            unlabelled_batch = torch.randint(len(x), (self.unlabelled,), generator=generator)
+            labelled_batch = labelled[
+                torch.randint(len(labelled), (self.labelled,), generator=generator, device="cpu")
+            ]
+            unlabelled_batch = torch.randint(len(x), (self.unlabelled,), generator=generator, device="cpu")
             with torch.no_grad():
                 probabilities = model(distort(x[unlabelled_batch], generator, weak=True)).softmax(1)
                 confidence, pseudo_labels = probabilities.max(1)
@@ -352,7 +360,7 @@ class FixMatchStudent:
     def probabilities(self, images: Any) -> Any:
         """Return the probabilities of each class."""
         batches = [self.network_(batch).softmax(1) for batch in torch.split(_images(images), 256)]
-        return torch.cat(batches).numpy()
+        return torch.cat(batches).cpu().numpy()
 
     def predict(self, images: Any) -> Any:
         """Return the class numbers of new images."""
@@ -360,7 +368,7 @@ class FixMatchStudent:
 
     def score(self, images: Any, y: Any) -> float:
         """Return the accuracy on new images."""
-        return float(np.mean(self.predict(images) == np.asarray(y)))
+        return float(np.mean(self.predict(images) == as_array(y)))
 
 
 def distort(
@@ -372,7 +380,7 @@ def distort(
     n, _, height, width = images.shape
 
     def uniform(bound: float) -> Tensor:
-        return (torch.rand(n, generator=generator) * 2 - 1) * bound
+        return (torch.rand(n, generator=generator, device="cpu") * 2 - 1) * bound
 
     pixels = 2 if weak else 3
     angle = uniform(0.0 if weak else math.radians(degrees))
@@ -386,16 +394,19 @@ def distort(
     if weak:
         return out
     side = max(height // 4, 1)
-    tops = torch.randint(height - side + 1, (n, 1, 1, 1), generator=generator)
-    lefts = torch.randint(width - side + 1, (n, 1, 1, 1), generator=generator)
-    rows, columns = torch.arange(height).view(1, 1, -1, 1), torch.arange(width).view(1, 1, 1, -1)
+    tops = torch.randint(height - side + 1, (n, 1, 1, 1), generator=generator, device="cpu")
+    lefts = torch.randint(width - side + 1, (n, 1, 1, 1), generator=generator, device="cpu")
+    rows, columns = (
+        torch.arange(height, device="cpu").view(1, 1, -1, 1),
+        torch.arange(width, device="cpu").view(1, 1, 1, -1),
+    )
     is_erased = (rows >= tops) & (rows < tops + side) & (columns >= lefts) & (columns < lefts + side)
     return out.masked_fill(is_erased, 0.0)
 
 
 def _images(images: Any) -> Tensor:
     """Return images as a tensor of floats, refused unless they are finite and have four dimensions."""
-    x = torch.as_tensor(np.asarray(images), dtype=torch.float32)
+    x = torch.as_tensor(as_array(images), dtype=torch.float32, device="cpu")
     if x.dim() != 4 or not len(x) or not torch.isfinite(x).all():
         raise InvalidInput(
             "images must be finite numbers of the shape (number, channels, height, width), not "

@@ -34,6 +34,7 @@ from torch.utils.checkpoint import CheckpointError
 
 from ... import _require
 from ..._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
+from ..clipping.batching import forked_generator, full_precision, generators, placed, seed_generators
 from ..clipping.engine import ClippingEngine
 from .single_examples import (
     MADE_UP_EXAMPLES,
@@ -41,6 +42,7 @@ from .single_examples import (
     SMALL_BATCH,
     STATE,
     Measured,
+    cache_hint,
     check_alone,
     finest,
     is_far,
@@ -109,7 +111,7 @@ def _bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None) 
 
 
 def _bernoulli_(tensor: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
-    probabilities = torch.as_tensor(p).expand_as(tensor)
+    probabilities = torch.as_tensor(p, device=tensor.device).expand_as(tensor)
     return tensor.copy_(probabilities >= 0.5)
 
 
@@ -178,7 +180,8 @@ def probe(
     buffers = {name: copy.deepcopy(buffer) for name, buffer in engine.model.named_buffers()}
     fingerprints = _fingerprints(engine.model)
     modes = [(module, module.training) for module in engine.model.modules()]
-    with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False), engine.attached():
+    inputs, targets = placed((inputs, targets), engine.device)
+    with forked_generator(engine.device), full_precision(), engine.attached():
         try:
             with _repeatable(engine, inputs, targets):
                 check_alone(engine, inputs, targets, batch, own=own)
@@ -188,7 +191,7 @@ def probe(
                 # Fewer than all examples for a large model, as two batches are in memory at a time.
                 count = run_together(engine, len(tree_leaves(targets)[0]), batch)
                 for size in (count, SMALL_BATCH):
-                    _check_others_unmoved(engine, *pick((inputs, targets), torch.arange(size)))
+                    _check_others_unmoved(engine, *pick((inputs, targets), torch.arange(size, device="cpu")))
             _check_state_unchanged(engine, buffers, fingerprints)
         except DiscreetError:
             raise
@@ -260,7 +263,7 @@ def rows_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     """
     measured = measure(engine, inputs, targets)
     size = len(measured.gradients.losses)
-    units = torch.eye(size, dtype=engine.dtype)
+    units = torch.eye(size, dtype=engine.dtype, device=engine.device)
     return torch.stack([torch.cat([part.flatten() for part in measured.parts(unit)]) for unit in units])
 
 
@@ -309,17 +312,18 @@ def _is_random(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
     Random numbers may move gradients and hardly a loss: a branch that is dropped may be scaled by a
     millionth, as ConvNeXt's are. So a model also counts as random if it draws any.
     """
-    state = torch.default_generator.get_state()
+    states = [generator.get_state() for generator in generators(engine.device)]
     # With all examples, and more than twice: `F.dropout` rarely drops anything of a short example.
     first, *others = (losses_of(engine, inputs, targets).nan_to_num() for _ in range(DRAWS))
-    is_drawn = not torch.equal(state, torch.default_generator.get_state())
+    pairs = zip(states, generators(engine.device), strict=True)
+    is_drawn = not all(torch.equal(state, generator.get_state()) for state, generator in pairs)
     return is_drawn or not all(torch.equal(first, other) for other in others)
 
 
 def _is_random_backward(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
     """Return whether the backward pass of an example is random: a gradient checkpoint runs its forward pass
     again there, where random numbers are not replaced by their medians."""
-    one = pick((inputs, targets), torch.arange(1))
+    one = pick((inputs, targets), torch.arange(1, device="cpu"))
     try:
         return not torch.equal(plain_gradient(engine, *one), plain_gradient(engine, *one))
     except CheckpointError:
@@ -333,7 +337,7 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
     Batches of one size are added up in one order, so that no second look in float64 is needed; and a model
     that keeps what it saw would not show it again.
     """
-    seed = int(torch.randint(0, 1 << 30, ()))
+    seed = int(torch.randint(0, 1 << 30, (), device="cpu"))
     before = _seeded(engine, seed, inputs, targets)
     losses = before.gradients.losses
     changes = [(2, _complement), (0, _huge), (1, _nan)]
@@ -342,7 +346,7 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
         changes += [(1, _extreme), (2, _zero)]
     for position, change in changes:
         others = [i for i in range(len(losses)) if i != position]
-        weights = random_weights(len(losses), engine.dtype)
+        weights = random_weights(len(losses), engine)
         weights[position] = 0
         changed = _changed(inputs, position, change), _changed(targets, position, _complement)
         after = _seeded(engine, seed, *changed)
@@ -356,7 +360,7 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
                 "or the loss mixes examples, and "
                 "one person would move everybody's gradient. No data was read. Replace batch normalization "
                 "(learning.without_batch_norm), averages over the batch, and losses normalized over "
-                "the batch" + ("." if engine.isolate else "; or use isolate=True.")
+                "the batch" + ("." if engine.isolate else "; or use isolate=True.") + cache_hint(engine)
             )
         # It took as much memory as a training step, which is returned before the next one is measured.
         del after
@@ -377,10 +381,7 @@ def _moved(before: Measured, after: Measured, weights: Tensor) -> bool:
 
 
 def _seeded(engine: ClippingEngine, seed: int, inputs: Any, targets: Any) -> Measured:
-    # Not `torch.manual_seed`, which would also seed every kind of accelerator, whose states nobody puts back,
-    # and record the call stack for each that is not in use: with it a probe of a linear model took 34 ms
-    # instead of 22.
-    torch.default_generator.manual_seed(seed)
+    seed_generators(engine.device, seed)
     return measure(engine, inputs, targets)
 
 
@@ -421,8 +422,8 @@ def _zero(x: Tensor) -> Tensor:
 
 def _extreme(x: Tensor) -> Tensor:
     """Return special values, which code may look for in a batch, and then treat all of it in another way."""
-    values = torch.tensor([-math.inf, -1e9, -1.0, 0.0, 1e9, math.inf], dtype=x.dtype)
-    return values[torch.arange(x.numel()) % len(values)].view(x.shape)
+    values = torch.tensor([-math.inf, -1e9, -1.0, 0.0, 1e9, math.inf], dtype=x.dtype, device=x.device)
+    return values[torch.arange(x.numel(), device=x.device) % len(values)].view(x.shape)
 
 
 def _fingerprints(model: nn.Module) -> dict[str, int]:

@@ -31,6 +31,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..._errors import DiscreetError, InvalidInput, NotPrivate
 from ..clipping import routes
+from ..clipping.batching import seed_generators
 from ..clipping.engine import ClippingEngine, Gradients
 from ..clipping.taps import Tap, Target
 
@@ -220,9 +221,10 @@ def measure(engine: ClippingEngine, inputs: Any, targets: Any, *, sums_only: boo
     return Measured(engine, gradients)
 
 
-def random_weights(size: int, dtype: torch.dtype) -> Tensor:
-    """Return random weights of either sign, between 1/2 and 3/2 in absolute value."""
-    return (0.5 + torch.rand(size, dtype=dtype)) * (1 - 2 * torch.randint(0, 2, (size,)))
+def random_weights(size: int, engine: ClippingEngine) -> Tensor:
+    """Return random weights of either sign, between 1/2 and 3/2 in absolute value, where the model is."""
+    lengths = 0.5 + torch.rand(size, dtype=engine.dtype, device="cpu")
+    return (lengths * (1 - 2 * torch.randint(0, 2, (size,), device="cpu"))).to(engine.device)
 
 
 def pick(data: Any, positions: Any) -> Any:
@@ -372,7 +374,7 @@ def _difference(
     """Return the error that says why a gradient in a batch is not that of the example alone: because examples
     mix, or for another reason."""
     count = len(tree_leaves(targets)[0])
-    singles = [pick((inputs, targets), torch.tensor([i])) for i in range(count)]
+    singles = [pick((inputs, targets), torch.tensor([i], device="cpu")) for i in range(count)]
     alone = torch.cat([loss_sum(engine, *single).detach().reshape(1) for single in singles])
     if not bool(alone.isfinite().all()):
         return InvalidInput(
@@ -391,7 +393,7 @@ def _difference(
     tolerance = _tolerance(engine, inputs)
     mixes = is_far(batch_gradient, total, scale, len(singles) * tolerance)
     for size in (count, *_larger_sizes(engine, count, batch)):
-        positions = torch.arange(size) % count
+        positions = torch.arange(size, device="cpu") % count
         together = losses_of(engine, *pick((inputs, targets), positions))
         mixes |= is_far(together, alone[positions], alone.abs().max().clamp(min=1e-12), tolerance)
     if mixes:
@@ -400,7 +402,7 @@ def _difference(
             "the gradient of an example in a batch is not that of the same example alone: the model "
             "or the loss mixes examples "
             f"(a layer or a loss that averages over the batch?). No data was read. Remove what looks "
-            f"across the batch{way_out}."
+            f"across the batch{way_out}.{cache_hint(engine)}"
         )
     hooked = routes.weight_normed_by_hook(engine.model)
     if hooked is not None and not engine.isolate:
@@ -419,12 +421,20 @@ def _difference(
     )
 
 
+def cache_hint(engine: ClippingEngine) -> str:
+    """Return what to do about a model of transformers that keeps a cache, as Mamba does, in which the states
+    of all examples are one."""
+    configs = (getattr(module, "config", None) for module in engine.model.modules())
+    if not any(getattr(config, "use_cache", False) is True for config in configs):
+        return ""
+    return " The model keeps a cache between calls: set use_cache=False in its config first."
+
+
 def keeps_state(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
     """Return whether the same examples, with the same random numbers, have other losses when run again."""
-    seed, losses = int(torch.randint(0, 1 << 30, ())), []
+    seed, losses = int(torch.randint(0, 1 << 30, (), device="cpu")), []
     for _ in range(2):
-        # Not `torch.manual_seed`, which would also seed accelerators, whose states nobody puts back.
-        torch.default_generator.manual_seed(seed)
+        seed_generators(engine.device, seed)
         losses.append(losses_of(engine, inputs, targets).nan_to_num())
     return is_far(losses[0], losses[1], losses[0].abs().max().clamp(min=1e-12), finest(engine))
 
@@ -437,11 +447,11 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
     sum of their gradients is compared with that of a batch of the same examples.
     """
     count = len(tree_leaves(targets)[0])
-    weights = random_weights(count, engine.dtype)
+    weights = random_weights(count, engine)
     norm_bounds = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares
     # The engine now knows how much memory an example takes: of a large model fewer examples are compared.
     count = run_together(engine, count, batch)
-    inputs, targets = pick((inputs, targets), torch.arange(count))
+    inputs, targets = pick((inputs, targets), torch.arange(count, device="cpu"))
     norm_bounds, weights = norm_bounds[:count], weights[:count]
     parts = measure(engine, inputs, targets).parts(weights)
     scale = max(float(part.abs().max()) for part in parts if part.numel())
@@ -487,12 +497,12 @@ def _group_differs(
     (inputs, targets), count = examples, len(weights)
     with reference.collecting():
         for i in range(count):
-            one = pick((inputs, targets), torch.tensor([i]))
+            one = pick((inputs, targets), torch.tensor([i], device="cpu"))
             reference.add(i, loss_sum(engine, *one), float(weights[i]))
             if i == 0 and _sums_differ(engine, measure(engine, *one), reference, weights[:1], scale, inputs):
                 return True
             if i + 1 == min(SMALL_BATCH, count):
-                fewer = measure(engine, *pick((inputs, targets), torch.arange(i + 1)))
+                fewer = measure(engine, *pick((inputs, targets), torch.arange(i + 1, device="cpu")))
                 if _sums_differ(engine, fewer, reference, weights[: i + 1], scale, inputs):
                     return True
                 del fewer
@@ -504,8 +514,10 @@ def _group_differs(
     _check_lengths(measured_batch, norm_bounds, reference)
     del measured_batch
     for size in _larger_sizes(engine, count, batch):
-        more = measure(engine, *pick((inputs, targets), torch.arange(size) % count), sums_only=True)
-        if _sums_differ(engine, more, reference, _spread_weights(weights, size), scale, inputs):
+        more = measure(
+            engine, *pick((inputs, targets), torch.arange(size, device="cpu") % count), sums_only=True
+        )
+        if _sums_differ(engine, more, reference, _spread_weights(engine, weights, size), scale, inputs):
             return True
         del more
     return False
@@ -525,10 +537,10 @@ def _larger_sizes(engine: ClippingEngine, count: int, batch: int | None) -> list
     return sorted(size for size in sizes if count < size <= LARGEST)
 
 
-def _spread_weights(weights: Tensor, size: int) -> Tensor:
+def _spread_weights(engine: ClippingEngine, weights: Tensor, size: int) -> Tensor:
     """Return weights for a batch of `size` in which the examples are repeated; the weights of one example's
     copies add up to its entry in `weights`."""
-    spread = random_weights(size, weights.dtype)
+    spread = random_weights(size, engine)
     count = len(weights)
     for i in range(min(count, size)):
         spread[i] = weights[i] - spread[i + count :: count].sum()
@@ -575,7 +587,8 @@ def _check_lengths(measured: Measured, squares: Tensor, reference: ReferenceGrad
     count = len(reference.squared_norms)
     layers = range(max(measured.engine.layers.values()) + 1)
     by_example = [[reference.squared_norms[i].get(layer, 0.0) for layer in layers] for i in range(count)]
-    true = torch.tensor(by_example, dtype=torch.float64)[torch.arange(len(squares)) % count]
+    true = torch.tensor(by_example, dtype=torch.float64, device=squares.device)
+    true = true[torch.arange(len(squares), device="cpu") % count]
     for i in _above_bound(squares, true).nonzero().flatten().tolist():
         _check_own_length(measured, i, squares[i : i + 1], reference.squared_norms[i % count])
 
@@ -597,13 +610,15 @@ def _check_own_length(measured: Measured, i: int, squares: Tensor, true: dict[in
     Torch's gradient, with squared norms `true` by layer, is the same up to rounding, and may be longer than
     the bound in half precision although nothing is wrong: so the engine's own is built, and decides.
     """
-    weights = torch.zeros(len(measured.gradients.squares), dtype=measured.engine.dtype)
+    weights = measured.gradients.squares.new_zeros(
+        len(measured.gradients.squares), dtype=measured.engine.dtype
+    )
     weights[i], by_layer = 1, dict.fromkeys(true, 0.0)
     for p, part in zip(measured.engine.parameters.values(), measured.parts(weights), strict=True):
         layer = measured.engine.layers[id(p)]
         by_layer[layer] = by_layer.get(layer, 0.0) + squared_norm(part)
     layers = range(max(by_layer) + 1)
-    built = torch.tensor([[by_layer.get(layer, 0.0) for layer in layers]], dtype=torch.float64)
+    built = squares.new_tensor([[by_layer.get(layer, 0.0) for layer in layers]])
     if bool(_above_bound(squares, built).any()):
         raise NotPrivate(
             "the gradient of a made-up example is longer than what was measured, so that it would "

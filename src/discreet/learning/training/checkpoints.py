@@ -62,7 +62,7 @@ def dump_tensors(tensors: dict[str, Tensor], texts: dict[str, str] | None = None
     for name, tensor in tensors.items():
         if tensor.dtype not in _NAMES:
             raise InvalidInput(f"tensor {name!r} has type {tensor.dtype}, which these files do not hold.")
-        raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        raw = _bytes(tensor)
         offsets = [offset, offset + len(raw)]
         header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets}
         chunks.append(raw)
@@ -71,6 +71,11 @@ def dump_tensors(tensors: dict[str, Tensor], texts: dict[str, str] | None = None
     # Spaces, so that the numbers begin at a multiple of 8 bytes, as the layout asks.
     header_bytes += b" " * (-len(header_bytes) % 8)
     return b"".join([len(header_bytes).to_bytes(8, "little"), header_bytes, *chunks])
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    """Return the numbers of a tensor, wherever it is, as they lie in memory."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def load_tensors(raw: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -119,7 +124,7 @@ def _tensor(facts: Any, body: bytearray, begin: int) -> tuple[Tensor, int]:
     if not is_consistent:
         raise _file_error("its header contradicts itself")
     if start == end:
-        return torch.empty(shape, dtype=kind), end
+        return torch.empty(shape, dtype=kind, device="cpu"), end
     return torch.frombuffer(body, dtype=torch.uint8, count=end - start, offset=start).clone().view(
         kind
     ).reshape(shape), end
@@ -333,9 +338,7 @@ def _digest(state: dict[str, Tensor]) -> str:
     """Return a SHA-256 digest of names and values."""
     digest = hashlib.sha256()
     for name, tensor in state.items():
-        digest.update(
-            name.encode() + tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        )
+        digest.update(name.encode() + _bytes(tensor))
     return digest.hexdigest()
 
 

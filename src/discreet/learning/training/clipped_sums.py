@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from ..._errors import INTERRUPTIONS, ReleaseFailed
 from ...mechanisms.protocols import ExampleSource
 from ...sampling import Entropy
-from ..clipping.batching import full_precision
+from ..clipping.batching import full_precision, placed
 from ..clipping.engine import ClippingEngine, Gradients
 from ..clipping.norms import Adaptive, Clipping, Flat, factors
 from .data import ReadAhead
@@ -59,7 +59,9 @@ class Summands:
         # Of this step: 1/2 for each unit that is not clipped, -1/2 for each other one (`norms.Adaptive`).
         self._count = 0.0
         grid = trainer.grid
-        self._grid_sum = None if grid is None else GridSum(grid, trainer.noise_multiplier, entropy)
+        self._grid_sum = (
+            None if grid is None else GridSum(grid, trainer.noise_multiplier, entropy, engine.device)
+        )
         # The memory of gradients that are built one by one, used again by each microbatch.
         self._rows: Tensor | None = None
         self._copies = 1 if trainer.augment is None else trainer.augment.times
@@ -139,6 +141,11 @@ class Summands:
         sums_only = self._one_row_each and self._adaptive is None and self._grid_sum is None
         try:
             inputs, targets = self._examples.take(rows)
+            if self._trainer.augment is not None:
+                inputs = self._trainer.augment(inputs, self._entropy)
+                targets = self._trainer.augment.targets(targets)
+            # drawn and read on the host, and run where the model is
+            inputs, targets = placed((inputs, targets), self._engine.device)
             gradients = None if sums_only else self._gradients(inputs, targets, counts)
         except (*INTERRUPTIONS, ReleaseFailed):
             raise
@@ -153,13 +160,8 @@ class Summands:
             self._add_clipped(gradients, sums)
 
     def _gradients(self, inputs: Any, targets: Any, counts: Indices | None) -> Gradients:
-        """Return the gradients of these rows, augmented, and pooled by unit where a unit has several rows."""
-        rows = len(tree_leaves(inputs)[0])
-        if self._trainer.augment is not None:
-            inputs, targets = (
-                self._trainer.augment(inputs, self._entropy),
-                self._trainer.augment.targets(targets),
-            )
+        """Return the gradients of these rows, pooled by unit where a unit has several rows or variants."""
+        rows = len(tree_leaves(inputs)[0]) // self._copies
         gradients = self._engine.gradients(inputs, targets)
         if self._one_row_each:
             return gradients
@@ -167,7 +169,10 @@ class Summands:
 
     def _owners(self, rows: int, counts: Indices | None) -> Owners:
         """Return which unit each row belongs to, from the numbers of rows of each unit (None: one each)."""
-        rows_per_unit = torch.ones(rows, dtype=torch.int64) if counts is None else torch.from_numpy(counts)
+        rows_per_unit = (
+            torch.ones(rows, dtype=torch.int64, device="cpu") if counts is None else torch.from_numpy(counts)
+        )
+        rows_per_unit = rows_per_unit.to(self._engine.device)
         return owned(rows_per_unit, mean=self._trainer.pooling == "mean", copies=self._copies)
 
     def _add_clipped(self, gradients: Gradients, sums: dict[int, Tensor]) -> None:
@@ -193,7 +198,9 @@ class Summands:
             return weights
         parameters = self._engine.parameters.values()
         layers = [self._engine.layers[id(p)] for p in parameters]
-        return weights[:, layers].repeat_interleave(torch.tensor([p.numel() for p in parameters]), 1)
+        return weights[:, layers].repeat_interleave(
+            torch.tensor([p.numel() for p in parameters], device=weights.device), 1
+        )
 
     def close(self, vector: Tensor) -> None:
         """Finish a step when all summands are added: add exact noise, and compute the next clip from the
@@ -204,7 +211,9 @@ class Summands:
         if self._adaptive is not None:
             divisor = self._trainer.schedule.divisor
             noise = fill_gaussian(
-                torch.empty(1, dtype=torch.float64), self._adaptive.deviation(divisor), self._entropy
+                torch.empty(1, dtype=torch.float64, device="cpu"),
+                self._adaptive.deviation(divisor),
+                self._entropy,
             )
             self.rule = Flat(
                 clip=self._adaptive.next_clip(self.rule.clip, self._count + noise.item(), divisor)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
@@ -124,9 +125,9 @@ class Examples:
         is private."""
         index = torch.from_numpy(positions)
         inputs, targets = (
-            tree.index_select(0, index)
+            tree.index_select(0, index.to(tree.device))
             if isinstance(tree, Tensor)
-            else tree_map(lambda t: _rows(t, index), tree)
+            else tree_map(lambda t: _rows(t, index.to(t.device) if isinstance(t, Tensor) else index), tree)
             for tree in self._data
         )
         return inputs, targets
@@ -207,19 +208,22 @@ class _Dataset(Examples):
 
     def _zeros(self) -> tuple[Any, Any]:
         """Return one example of zeros, in place of an item that is not as declared."""
-        inputs, targets = tree_map(lambda t: torch.zeros(1, *t.shape[1:], dtype=t.dtype), self._empty_batch)
+        inputs, targets = tree_map(
+            lambda t: torch.zeros(1, *t.shape[1:], dtype=t.dtype, device=t.device), self._empty_batch
+        )
         return inputs, targets
 
     def _collated(self, positions: Array) -> tuple[Any, Any]:
         """Return these items as a batch, whatever their shape; raises what reading them raises."""
         indices, read = [int(i) for i in positions], getattr(self._dataset, "__getitems__", None)
         items = [self._dataset[i] for i in indices] if read is None else read(indices)
-        if self.loader is None or self.loader.collate_fn in (default_collate, default_convert):
-            inputs, targets = default_collate([self._pair(item) for item in items])
-        else:
-            # one by one: with several items it could mix them, or pad them to the longest
-            pairs = [self._pair(self.loader.collate_fn([item])) for item in items]
-            inputs, targets = tree_map(lambda *parts: torch.cat(parts), *pairs)
+        with torch.device("cpu"):
+            if self.loader is None or self.loader.collate_fn in (default_collate, default_convert):
+                inputs, targets = default_collate([self._pair(item) for item in items])
+            else:
+                # one by one: with several items it could mix them, or pad them to the longest
+                pairs = [self._pair(self.loader.collate_fn([item])) for item in items]
+                inputs, targets = tree_map(lambda *parts: torch.cat(parts), *pairs)
         return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
 
     def shapes(self) -> tuple[Any, Any]:
@@ -384,6 +388,11 @@ class People:
         return positions[np.asarray(sampling.permutation(len(positions), entropy), dtype=np.int64)]
 
 
+def as_array(values: Any) -> npt.NDArray[Any]:
+    """Return values as an array of numpy, wherever a tensor among them is."""
+    return np.asarray(values.cpu() if isinstance(values, Tensor) else values)
+
+
 def _as_list(ids: Any) -> Any:
     return ids.tolist() if isinstance(ids, Tensor) else ids
 
@@ -422,7 +431,7 @@ def _from_array(values: Any) -> Tensor:
     try:
         array = np.asarray(values)
         # Arrays of pandas may be read-only, for which torch would warn.
-        return torch.as_tensor(array if array.flags.writeable else array.copy())
+        return torch.as_tensor(array if array.flags.writeable else array.copy(), device="cpu")
     except (TypeError, ValueError, RuntimeError):
         # The error's text could quote a value.
         raise InvalidInput(
@@ -479,8 +488,10 @@ class Tabular:
     def shapes(self, public: Public) -> tuple[Tensor, Tensor]:
         """Return inputs and targets of zero examples, which have the shapes and types of one example."""
         classes = isinstance(public.fact(self.target), Categories | Boolean)
-        target = torch.zeros(0, dtype=torch.int64) if classes else torch.zeros(0, 1)
-        return torch.zeros(0, self.width(public)), target
+        target = (
+            torch.zeros(0, dtype=torch.int64, device="cpu") if classes else torch.zeros(0, 1, device="cpu")
+        )
+        return torch.zeros(0, self.width(public), device="cpu"), target
 
     def read(self, source: Source) -> Examples:
         """Read a table into examples: features as float32, targets as class numbers or scaled numbers."""
@@ -640,15 +651,16 @@ class FlipAndShift:
         flat = images.reshape(len(images), -1, height, width)
         padded = F.pad(flat, [self.shift] * 4, mode="reflect") if self.shift else flat
         row_offsets, column_offsets = (
-            torch.randint(0, 2 * self.shift + 1, (len(images), 1), generator=generator) for _ in range(2)
+            torch.randint(0, 2 * self.shift + 1, (len(images), 1), generator=generator, device="cpu")
+            for _ in range(2)
         )
-        columns = column_offsets + torch.arange(width)
+        columns = column_offsets + torch.arange(width, device="cpu")
         if self.flip:
-            is_flipped = torch.randint(0, 2, (len(images), 1), generator=generator).bool()
+            is_flipped = torch.randint(0, 2, (len(images), 1), generator=generator, device="cpu").bool()
             columns = torch.where(is_flipped, columns.flip(1), columns)
-        rows = (row_offsets + torch.arange(height))[:, None, :, None]
-        image_numbers = torch.arange(len(images))[:, None, None, None]
-        channels = torch.arange(flat.shape[1])[None, :, None, None]
+        rows = (row_offsets + torch.arange(height, device="cpu"))[:, None, :, None]
+        image_numbers = torch.arange(len(images), device="cpu")[:, None, None, None]
+        channels = torch.arange(flat.shape[1], device="cpu")[None, :, None, None]
         return padded[image_numbers, channels, rows, columns[:, None, None, :]].reshape(images.shape)
 
 

@@ -23,7 +23,7 @@ from ..._errors import INTERRUPTIONS, Unsupported
 from ..._registry import described
 from ..._require import FLOAT, POSITIVE, at_least
 from ...sampling import Entropy
-from ..clipping.batching import full_precision
+from ..clipping.batching import full_precision, placed
 from ..clipping.engine import ClippingEngine, Gradients
 from ..clipping.norms import Clipping, Flat, PerLayer
 from ..clipping.taps import Rows, Target
@@ -123,17 +123,22 @@ class Updates:
             Rows(Target(p), part.reshape(len(negative_updates), *p.shape))
             for p, part in zip(parameters, torch.split(negative_updates, sizes, dim=1), strict=True)
         ]
-        return Gradients(taps, squares_of(self._server_engine, taps, len(negative_updates)), torch.empty(0))
+        return Gradients(
+            taps,
+            squares_of(self._server_engine, taps, len(negative_updates)),
+            torch.empty(0, device=self._server_engine.device),
+        )
 
     def _update_or_zero(self, examples: Any, rows: Indices, rule: Clipping) -> Tensor:
         """Return the client's negative update; zeros where reading its rows, the model or the loss raises, as
         an error would tell of the client."""
         try:
-            return self._client_update(examples.take(rows), len(rows), rule)
+            taken = placed(examples.take(rows), self._client_engine.device)
+            return self._client_update(taken, len(rows), rule)
         except INTERRUPTIONS:
             raise
         except Exception:
-            return torch.zeros(self._server_engine.size, dtype=self._server_engine.dtype)
+            return self._server_engine.buffer()
 
     def _client_update(self, examples: tuple[Any, Any], row_count: int, rule: Clipping) -> Tensor:
         """Train on one client's rows, and return its negative update times its weight."""

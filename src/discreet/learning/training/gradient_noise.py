@@ -44,6 +44,7 @@ from ...accounting import Event, VectorDiscreteGaussian
 from ...mechanisms.matrix.triangular import IDENTITY, Buffered, Dense, Toeplitz, blt, sensitivity, square_root
 from ...mechanisms.matrix.triangular import Triangular as Strategy
 from ...sampling import Entropy, EntropyStream
+from ..clipping import taps
 
 __all__ = [
     "Buffered",
@@ -68,9 +69,9 @@ _SMALL = 1 << 10
 _UNIFORM_UNIT = 2.0**-31 * (1 - 2.0**-24)
 # The unit of angles: signed words of 32 bits make a full turn.
 _ANGLE_UNIT = math.pi * 2.0**-31
-_ZERO = torch.tensor(0.0)
+_ZERO = torch.tensor(0.0, device="cpu")
 # Added to all angles, so that none is zero, where the sine would be no noise either.
-_HALF_ANGLE_UNIT = torch.tensor(_ANGLE_UNIT / 2)
+_HALF_ANGLE_UNIT = torch.tensor(_ANGLE_UNIT / 2, device="cpu")
 # With up to this many threads of torch, numpy's logarithm, sine and cosine of float32 are faster than
 # torch's, which use all threads: 0.4 to 0.5 ns per number against torch's 1.0 to 1.3 on one thread (measured,
 # AVX2).
@@ -118,7 +119,7 @@ def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
     """
     cosine_count, sine_count = -(-out.numel() // 2), out.numel() // 2
     fits = out.dtype == torch.float32 and cosine_count == sine_count
-    buffer = out if fits else torch.empty(2 * cosine_count, dtype=torch.float32)
+    buffer = out if fits else torch.empty(2 * cosine_count, dtype=torch.float32, device="cpu")
     words = buffer.view(torch.int32)
     entropy.fill(words.numpy())
     values = buffer.copy_(words) if out.dtype == torch.float32 else words.to(out.dtype)
@@ -196,19 +197,40 @@ class NoiseBuffer:
     def __init__(self, size: int, dtype: torch.dtype, deviation: float, entropy: Entropy) -> None:
         _require.non_negative(deviation=deviation)
         # Noise vectors of `size` entries, one in each row; the first `_used` of them are spent.
-        self._block = torch.empty(max(1, _CHUNK // max(1, size)), size, dtype=dtype)
+        rows = max(1, _CHUNK // max(1, size))
+        self._block = torch.empty(rows, size, dtype=dtype, device="cpu")
+        # Memory of the host for one long vector, from which an accelerator copies, and the end of that copy.
+        self._host: Tensor | None = None
+        self._copied: Any = None
         self._deviation, self._entropy, self._used = deviation, EntropyStream(entropy), len(self._block)
 
     def into(self, vector: Tensor) -> None:
         """Overwrite the vector with the next noise vector."""
         if len(self._block) == 1:
-            _fill_all(vector, self._deviation, self._entropy)
+            if taps.on_host(vector):
+                _fill_all(vector, self._deviation, self._entropy)
+            else:
+                self._copy_into(vector)
             return
         if self._used == len(self._block):
             _fill_all(self._block.view(-1), self._deviation, self._entropy)
             self._used = 0
         vector.copy_(self._block[self._used])
         self._used += 1
+
+    def _copy_into(self, vector: Tensor) -> None:
+        """Overwrite a vector of an accelerator with noise that is drawn on the host."""
+        if self._host is None:
+            is_cuda = vector.device.type == "cuda"
+            self._host = torch.empty(vector.shape, dtype=vector.dtype, device="cpu", pin_memory=is_cuda)
+        # The last copy must have ended: its noise is overwritten, and noise is never used twice.
+        if self._copied is not None:
+            self._copied.synchronize()
+        _fill_all(self._host, self._deviation, self._entropy)
+        vector.copy_(self._host, non_blocking=self._host.is_pinned())
+        if self._host.is_pinned():
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record(torch.cuda.current_stream(vector.device))
 
 
 # With the step of `GradientGrid.of`, rounding adds at most clip / 64 to the norm of a gradient, so that the
@@ -319,9 +341,11 @@ class GridSum:
     """Adds up the rounded gradients of one step, and noise, in integers; only the noisy sum becomes a float
     vector."""
 
-    def __init__(self, grid: GradientGrid, noise_multiplier: float, entropy: Entropy) -> None:
+    def __init__(
+        self, grid: GradientGrid, noise_multiplier: float, entropy: Entropy, device: Any = "cpu"
+    ) -> None:
         self.grid, self._variance, self._entropy = grid, grid.variance(noise_multiplier), entropy
-        self._sum = torch.zeros(grid.size, dtype=torch.int64)
+        self._sum = torch.zeros(grid.size, dtype=torch.int64, device=device)
 
     def add(self, rows: Tensor, weights: Tensor) -> None:
         """Add the rows times their weights, on the grid; `rows` is overwritten."""
@@ -332,7 +356,7 @@ class GridSum:
         noise = sampling.discrete_gaussian(
             sigma_squared=self._variance, n=self.grid.size, entropy=self._entropy
         )
-        total = self._sum.numpy() + np.asarray(noise, dtype=np.int64)
+        total = self._sum.cpu().numpy() + np.asarray(noise, dtype=np.int64)
         into.copy_(torch.from_numpy(total.astype(np.float64) * float(self.grid.step)))
         self._sum.zero_()
 

@@ -127,7 +127,7 @@ class PaddedTexts:
             labels = ids.masked_fill(mask == 0, IGNORED) if item_labels is None else _tokens(item_labels)
             return self._fit(labels, IGNORED)
         kind = torch.float32 if self.task == "regression" else torch.long
-        return torch.as_tensor(item[self.label]).to(kind).reshape(())
+        return torch.as_tensor(item[self.label], device="cpu").to(kind).reshape(())
 
     def check(self, config: Any) -> None:
         """Refuse texts that cannot be read, and tokens and labels that the model of this `config` has no
@@ -177,14 +177,18 @@ class PaddedTexts:
     def like(self) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return a batch of made-up texts and labels, in the shapes of all texts; their lengths range from 1
         to `length`, so that padding occurs."""
-        lengths = 1 + torch.arange(BATCH) * (self.length - 1) // max(1, BATCH - 1)
-        mask = torch.arange(self.length) < lengths.unsqueeze(1)
-        ids = torch.where(mask, (torch.arange(self.length) + torch.arange(BATCH).unsqueeze(1)) % 2, self.pad)
+        lengths = 1 + torch.arange(BATCH, device="cpu") * (self.length - 1) // max(1, BATCH - 1)
+        mask = torch.arange(self.length, device="cpu") < lengths.unsqueeze(1)
+        ids = torch.where(
+            mask,
+            (torch.arange(self.length, device="cpu") + torch.arange(BATCH, device="cpu").unsqueeze(1)) % 2,
+            self.pad,
+        )
         columns = {"input_ids": ids, "attention_mask": mask.long(), "token_type_ids": torch.zeros_like(ids)}
         inputs = tuple(columns[name] for name in self.names)
         if self.task == "language_modeling":
             return inputs, torch.where(mask, ids, IGNORED)
-        labels = torch.arange(BATCH) % 2
+        labels = torch.arange(BATCH, device="cpu") % 2
         return inputs, labels.float() if self.task == "regression" else labels
 
 
@@ -293,13 +297,13 @@ class TransformersTrainer:
 
 def _tokens(values: Any) -> Tensor:
     """Return a text's ids, mask or labels as a vector of integers."""
-    return torch.as_tensor(values, dtype=torch.long).flatten()
+    return torch.as_tensor(values, dtype=torch.long, device="cpu").flatten()
 
 
 def _within(values: Any, size: int) -> bool:
     """Return whether all values are whole numbers from 0 to size - 1."""
     try:
-        numbers = torch.as_tensor(values)
+        numbers = torch.as_tensor(values, device="cpu")
     except (TypeError, ValueError, RuntimeError):
         return False
     return bool(((numbers >= 0) & (numbers < size) & (numbers == numbers.floor())).all())

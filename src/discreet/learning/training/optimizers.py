@@ -92,13 +92,15 @@ class SGD:
     nesterov: bool = False
     weight_decay: Annotated[float, FLOAT, NON_NEGATIVE] = 0.0
 
-    def start(self, size: int, dtype: torch.dtype, divisor: float, deviation: float) -> Update:
+    def start(
+        self, size: int, dtype: torch.dtype, divisor: float, deviation: float, device: Any = "cpu"
+    ) -> Update:
         """Return the update of one run, over `size` weights; `deviation` is not used.
 
         The update is linear in the gradient, so the velocity is that of sums, and the division by `divisor`
         is done once, where the weights move.
         """
-        velocity = torch.zeros(size, dtype=dtype) if self.momentum else None
+        velocity = torch.zeros(size, dtype=dtype, device=device) if self.momentum else None
 
         def update(values: Tensor, total: Tensor, factor: float) -> None:
             if self.weight_decay:
@@ -140,12 +142,14 @@ class Adam:
             raise _require.fail("betas", betas, "two numbers from 0 to below 1")
         object.__setattr__(self, "betas", tuple(map(float, betas)))
 
-    def start(self, size: int, dtype: torch.dtype, divisor: float, deviation: float) -> Update:
+    def start(
+        self, size: int, dtype: torch.dtype, divisor: float, deviation: float, device: Any = "cpu"
+    ) -> Update:
         """Return the update of one run, over `size` weights."""
-        momentum, second_moment = torch.zeros(size, dtype=dtype), torch.zeros(size, dtype=dtype)
+        momentum, second_moment = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
         beta1, beta2 = self.betas
         noise_variance = (deviation / divisor) ** 2 if self.noise_aware else 0.0
-        step_count = torch.zeros((), dtype=torch.int64)
+        step_count = torch.zeros((), dtype=torch.int64, device="cpu")
 
         def update(values: Tensor, total: Tensor, factor: float) -> None:
             steps = int(step_count.add_(1))
@@ -171,7 +175,8 @@ Optimizer = SGD | Adam | Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 def start(optimizer: Optimizer, parameters: list[nn.Parameter], divisor: float, deviation: float) -> Update:
     """Return the optimizer of one run, for parameters that are views of one vector of weights, in order."""
     if isinstance(optimizer, SGD | Adam):
-        return optimizer.start(sum(p.numel() for p in parameters), parameters[0].dtype, divisor, deviation)
+        size, first = sum(p.numel() for p in parameters), parameters[0]
+        return optimizer.start(size, first.dtype, divisor, deviation, first.device)
     return foreign(optimizer, parameters, divisor)
 
 
@@ -205,7 +210,9 @@ def foreign(
             parameters, torch.split(gradient, [p.numel() for p in parameters]), strict=True
         ):
             p.grad = flat_gradient.view(p.shape)
-        inner.step()
+        # torch's counters of steps are on the host, whatever the default device
+        with torch.device("cpu"):
+            inner.step()
         for p in parameters:
             p.grad = None
 

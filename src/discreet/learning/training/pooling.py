@@ -49,7 +49,7 @@ class Owners:
         """Return [rows]: the cell of each row in a table [`count`, `max_rows`], flattened."""
         # The number of the first row of each row's owner.
         first = torch.searchsorted(self.of, self.of)
-        return self.of * self.max_rows + torch.arange(len(self.of)) - first
+        return self.of * self.max_rows + torch.arange(len(self.of), device=self.of.device) - first
 
 
 def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
@@ -62,10 +62,10 @@ def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
     tensor([1.0000, 0.3333, 0.3333, 0.3333])
     """
     # The weight of a row, by owner.
-    row_share = (1.0 / (counts * copies) if mean else torch.full((len(counts),), 1.0 / copies)).to(
-        torch.float32
-    )
-    of = torch.repeat_interleave(torch.arange(len(counts)), counts * copies)
+    row_share = (
+        1.0 / (counts * copies) if mean else torch.full((len(counts),), 1.0 / copies, device=counts.device)
+    ).to(torch.float32)
+    of = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts * copies)
     largest = int(counts.max()) if len(counts) else 1
     return Owners(of, len(counts), row_share[of], copies * ((1 << size_class(largest)) - 1))
 
@@ -96,7 +96,7 @@ def pooled(engine: ClippingEngine, gradients: Gradients, owners: Owners) -> Grad
 def squares_of(engine: ClippingEngine, taps: list[Tap], batch: int) -> Tensor:
     """Return [batch, layers]: upper bounds on the squared norm of each layer's gradient, as the rules of
     `norms` take them."""
-    out = torch.zeros(batch, max(engine.layers.values()) + 1, dtype=torch.float64)
+    out = torch.zeros(batch, max(engine.layers.values()) + 1, dtype=torch.float64, device=engine.device)
     for tap in taps:
         out[:, engine.layers[id(tap.target.parameter)]] += tap.square()
     return out
@@ -170,15 +170,17 @@ def built(engine: ClippingEngine, gradients: Gradients, buffer: Tensor | None = 
         offsets[id(p)] = size
         size += p.numel()
     batch = len(gradients.squares)
-    has_room = buffer is not None and len(buffer) >= batch
-    out = buffer[:batch].zero_() if has_room else torch.zeros(batch, size, dtype=engine.dtype)  # type: ignore[index]
+    if buffer is not None and len(buffer) >= batch:
+        out = buffer[:batch].zero_()
+    else:
+        out = torch.zeros(batch, size, dtype=engine.dtype, device=engine.device)
     parts = [part for tap in gradients.taps for part in without_bias(tap)]
     for tap in parts:
         p, rows = tap.target.parameter, tap.target.rows
         start = offsets[id(p)] + (0 if rows is None else rows[0] * p[0].numel())
         # Added, and not written: several taps may belong to one parameter, and its gradient is their sum.
         if isinstance(tap, Outer):
-            block = out[:, start : start + tap.g.shape[1] * tap.x.shape[1]].unflatten(1, (tap.g.shape[1], -1))
+            block = out[:, start : start + tap.g.shape[1] * tap.x.shape[1]].unflatten(1, (tap.g.shape[1], -1))  # type: ignore[no-untyped-call]
             block.addcmul_(tap.g.unsqueeze(2), tap.x.unsqueeze(1))
         else:
             flat = tap.built().reshape(batch, -1)

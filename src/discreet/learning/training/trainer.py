@@ -15,7 +15,7 @@ price of a run.
 Defines performance options of a trainer: time and memory, apart from what sets the price.
 
 >>> Performance(microbatch=64)
-Performance(microbatch=64, isolate=False, compiled=False, precision='float32')
+Performance(microbatch=64, isolate=False, compiled=False, precision='float32', device=None)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..._require import at_least
 from ...accounting import Event
 from ...mechanisms.protocols import AnySource, ExampleSource, Release, Stepped, check_source, release
 from ...sampling import Entropy
-from ..clipping.batching import forked_generator
+from ..clipping.batching import forked_generator, generators, placed
 from ..clipping.engine import ClippingEngine
 from ..clipping.norms import Adaptive, Clipping, as_clipping
 from ..probe.safety import made_up, probe
@@ -63,7 +63,8 @@ class Performance:
     that `torch.compile` generates, on batches that are filled up to a few public sizes (`padded_sizes`);
     without it, a model that was given to `torch.compile` is trained by its original code. With
     `precision="bfloat16"` the model computes in bfloat16 where torch's autocast does; norms, sums, noise and
-    weights stay in float32.
+    weights stay in float32. With `device` a copy of the model is trained there ("cuda", "xpu"), and the
+    result comes back to where the model is; without, training runs where the model is.
 
     Guarantee: the event of a run is the same for all values.
     Proof:     the clipped sum of a batch is a sum over its examples, in whatever parts it is added up; noise
@@ -77,9 +78,11 @@ class Performance:
     isolate: bool = False
     compiled: bool = False
     precision: str = "float32"
+    device: str | None = None
 
     def __post_init__(self) -> None:
         _require.one_of(("float32", "bfloat16"), precision=self.precision)
+        _check_device(self.device)
         if self.compiled and self.isolate:
             raise InvalidInput(
                 "compiled=True and isolate=True do not go together: example by example nothing is compiled. "
@@ -95,6 +98,22 @@ class Performance:
         if twice:
             raise InvalidInput(f"{twice[0]}= was given to the trainer and in performance=. Give it once.")
         return replace(self, **set_options) if set_options else self  # type: ignore[arg-type]
+
+
+def _check_device(device: Any) -> None:
+    """Refuse a device that this machine, or this torch, does not have."""
+    if device is None:
+        return
+    if not isinstance(device, str | torch.device):
+        raise _require.fail("device", device, '"cuda", "xpu", "cpu" or None, for where the model is')
+    try:
+        torch.ones(1, device=device).item()
+    # torch has an error of its own for each kind of device that is not there.
+    except Exception as error:
+        raise InvalidInput(
+            f"device={str(device)!r} is not there, or nothing can be computed on it ({type(error).__name__}: "
+            f"{str(error).splitlines()[0]}). Leave out device=, to train where the model is."
+        ) from error
 
 
 def padded_sizes(expected: float, rate: float, microbatch: int | None = None) -> tuple[int, ...]:
@@ -155,13 +174,6 @@ def check(trainer: Trainer) -> None:
 
 def _check_together(trainer: Trainer) -> None:
     """Refuse combinations of options that no price is proved for, or that would train wrongly."""
-    # what is no module is refused by the clipping engine
-    parameters = trainer.model.parameters() if isinstance(trainer.model, nn.Module) else ()
-    if elsewhere := {p.device.type for p in parameters} - {"cpu"}:
-        raise Unsupported(
-            f"the model is on {min(elsewhere)!r}, and private training runs on the CPU only. Give "
-            "model.cpu()."
-        )
     declared, size = trainer.schedule.exact_size, trainer.public.size
     if declared is not None and size is not None and declared != size:
         raise InvalidInput(
@@ -263,7 +275,9 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
         trainer._set("learning_rate", scheduled(trainer.learning_rate, update.rate))
         with torch.no_grad():
             for factor in _factors(trainer):
-                values = torch.zeros(sum(p.numel() for p in copies), dtype=copies[0].dtype)
+                values = torch.zeros(
+                    sum(p.numel() for p in copies), dtype=copies[0].dtype, device=copies[0].device
+                )
                 update(values, torch.zeros_like(values), factor)
     except InvalidInput:
         raise
@@ -400,6 +414,11 @@ class Trainer(Stepped):
             half=options.precision == "bfloat16",
         )
 
+    def _working_copy(self) -> nn.Module:
+        """Return a copy of the model to train, on the device that was asked for."""
+        device = self.performance.device
+        return copied(self.model) if device is None else copied(self.model).to(device)
+
     def _rows_together(self) -> int:
         """Return about how many rows the model is given at a time: a microbatch, or the expected batch."""
         expected = max(1, round(float(self.schedule.divisor)))
@@ -499,7 +518,7 @@ class Trainer(Stepped):
             self.schedule.check_size(source.size)
         shapes = empty_batch_of(source, self.columns)
         if self.synthetic is None:
-            self._try(self._engine(copied(self.model)), *shapes)
+            self._try(self._engine(self._working_copy()), *shapes)
         else:
             require_same_shapes(self.synthetic, shapes)
 
@@ -562,7 +581,7 @@ class TrainingRun:
         self.trainer, self._examples, self._entropy = trainer, examples, entropy
         self._coins = entropy.aside("coins of the model")
         self._steps_taken, self._failed, self._factor = 0, False, 1.0
-        self._working_model = copied(trainer.model)
+        self._working_model = trainer._working_copy()
         # Puts the model's buffers back after each step, so that one step's examples do not reach the next.
         self._buffers = KeptBuffers(self._working_model)
         self.engine = trainer._engine(self._working_model)
@@ -571,8 +590,9 @@ class TrainingRun:
             trainer._try(self.engine, *examples.shapes())
         else:
             # The engine chooses how to run layers on its first batch, which must not be private.
-            with self.engine.attached(), forked_generator():
-                self.engine.gradients(*pick(trainer.synthetic, torch.arange(SMALL_BATCH)))
+            examples = pick(trainer.synthetic, torch.arange(SMALL_BATCH, device="cpu"))
+            with self.engine.attached(), forked_generator(self.engine.device):
+                self.engine.gradients(*placed(examples, self.engine.device))
         self.values, self._gradient = _flatten_parameters(self.engine), self.engine.buffer()
         self._sums = self.engine.sums(self._gradient)
         self.summands = Summands(trainer, self.engine, examples, entropy)
@@ -651,7 +671,7 @@ class TrainingRun:
         """Add the clipped gradients of a batch to the noise, a microbatch at a time; noise was drawn once,
         for all of them."""
         try:
-            with _secret_coins(self._coins):
+            with _secret_coins(self._coins, self.engine.device):
                 self.summands.add(members, self._sums)
             self._buffers.restore()
         except ReleaseFailed:
@@ -694,19 +714,20 @@ class TrainingRun:
 
 
 @contextmanager
-def _secret_coins(entropy: Entropy) -> Iterator[None]:
-    """Seed torch's generator, which dropout draws from, with a secret number, new for each step.
+def _secret_coins(entropy: Entropy, device: torch.device) -> Iterator[None]:
+    """Seed torch's generators, which dropout draws from, with secret numbers, new for each step.
 
     Without it, the caller could know the coins, by `torch.manual_seed`, and so which mask belongs to which
     position in the batch; and the generator's state afterwards would show how large the batch was.
     """
-    generator = torch.default_generator
-    state = generator.get_state()
+    states = [(generator, generator.get_state()) for generator in generators(device)]
     try:
-        generator.manual_seed(entropy.integer(63))
+        for generator, _ in states:
+            generator.manual_seed(entropy.integer(63))
         yield
     finally:
-        generator.set_state(state)
+        for generator, state in states:
+            generator.set_state(state)
 
 
 def _flatten_parameters(engine: ClippingEngine) -> Tensor:

@@ -64,7 +64,8 @@ class ReleasedWeights:
         pieces = iter(torch.split(vector, [p.numel() for p in trained]))
         with torch.no_grad():
             for p in model.parameters():
-                p.data = (next(pieces).view(p.shape) if p.requires_grad else p.data).clone()
+                source = next(pieces).view(p.shape) if p.requires_grad else p.data
+                p.data = source.to(p.device, copy=True)
         attachment.detach(model)
         return model.eval()
 
