@@ -117,7 +117,7 @@ def sync(file: IO[Any]) -> None:
     the disk."""
     file.flush()
     os.fsync(file.fileno())
-    if sys.platform == "darwin":
+    if hasattr(fcntl, "F_FULLFSYNC"):
         # some file systems do not know it
         with suppress(OSError):
             fcntl.fcntl(file.fileno(), fcntl.F_FULLFSYNC)

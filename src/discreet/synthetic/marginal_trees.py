@@ -41,6 +41,7 @@ class Independent(Synthesizer):
     """
 
     method: ClassVar[str] = "independent"
+    length: ClassVar[int] = 1
 
     @property
     def _noise(self) -> IntegerGaussian:
@@ -49,10 +50,6 @@ class Independent(Synthesizer):
     @property
     def event(self) -> Event:
         return self._noise.event.repeated(len(self.domain.columns))
-
-    @property
-    def length(self) -> int:
-        return 1
 
     def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
         for column in range(len(self.domain.columns)):

@@ -79,6 +79,7 @@ class PrivBayes(Synthesizer):
     degree: Annotated[int, at_least(1)] | None = None
     cells: Annotated[int, at_least(1)] = 1 << 20
     split: Annotated[Fraction, EXACT, OPEN_PROBABILITY] = Fraction(3, 10)
+    length: ClassVar[int] = 3
 
     @property
     def _columns(self) -> int:
@@ -117,10 +118,6 @@ class PrivBayes(Synthesizer):
         choices = self._choice.event.repeated(self._columns - 1)
         total = [] if self._noise_of_total is None else [self._noise_of_total.event]
         return compose([*total, choices, tables])
-
-    @property
-    def length(self) -> int:
-        return 3
 
     def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
         if step == 0:

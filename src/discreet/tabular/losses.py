@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -73,17 +73,9 @@ class Loss(Protocol):
 class Logistic:
     """Computes the logistic loss log(1 + exp(-y score)) of labels -1 and 1: |f'| <= 1 and f'' <= 1/4."""
 
-    @property
-    def lipschitz(self) -> float:
-        return 1.0
-
-    @property
-    def smoothness(self) -> float:
-        return 0.25
-
-    @property
-    def classifies(self) -> bool:
-        return True
+    lipschitz: ClassVar[float] = 1.0
+    smoothness: ClassVar[float] = 0.25
+    classifies: ClassVar[bool] = True
 
     def value(self, score: Array, y: Array) -> Array:
         return np.logaddexp(0.0, -y * score)
@@ -108,18 +100,12 @@ class HuberHinge:
     """
 
     width: Moderate = 0.5
-
-    @property
-    def lipschitz(self) -> float:
-        return 1.0
+    lipschitz: ClassVar[float] = 1.0
+    classifies: ClassVar[bool] = True
 
     @property
     def smoothness(self) -> float:
         return 1 / (2 * self.width)
-
-    @property
-    def classifies(self) -> bool:
-        return True
 
     def value(self, score: Array, y: Array) -> Array:
         shortfall = 1 + self.width - y * score
@@ -152,18 +138,12 @@ class Huber:
     """
 
     threshold: Moderate = 1.0
+    smoothness: ClassVar[float] = 1.0
+    classifies: ClassVar[bool] = False
 
     @property
     def lipschitz(self) -> float:
         return float(self.threshold)
-
-    @property
-    def smoothness(self) -> float:
-        return 1.0
-
-    @property
-    def classifies(self) -> bool:
-        return False
 
     def value(self, score: Array, y: Array) -> Array:
         error = np.abs(score - y)
@@ -190,6 +170,8 @@ class Squared:
     """
 
     reach: Annotated[float, FINITE, at_most(10**9)] = 1.0
+    smoothness: ClassVar[float] = 1.0
+    classifies: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.reach >= 1:
@@ -200,14 +182,6 @@ class Squared:
     @property
     def lipschitz(self) -> float:
         return float(self.reach) + 1.0
-
-    @property
-    def smoothness(self) -> float:
-        return 1.0
-
-    @property
-    def classifies(self) -> bool:
-        return False
 
     def value(self, score: Array, y: Array) -> Array:
         clipped_score = np.clip(score, -self.reach, self.reach)
@@ -235,18 +209,13 @@ class Softmax:
     with eigenvalues of at most 1/2 and a trace 1 - |p|² <= 1 - 1/k.
     """
 
+    smoothness: ClassVar[float] = 0.5
+    classifies: ClassVar[bool] = True
+
     @property
     def lipschitz(self) -> float:
         """Return a bound on the l2 norm of the gradient in the scores."""
         return math.sqrt(2)
-
-    @property
-    def smoothness(self) -> float:
-        return 0.5
-
-    @property
-    def classifies(self) -> bool:
-        return True
 
     def value(self, scores: Array, y: Array) -> Array:
         """Return the loss of rows of k scores with the numbers of their classes."""

@@ -16,7 +16,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -409,6 +409,8 @@ class PrivateRegressionTree(GreedyTree):
                probability.
     """
 
+    _range: ClassVar[int] = 4
+
     def _check(self) -> None:
         super()._check()
         assert self.design.target is not None
@@ -417,10 +419,6 @@ class PrivateRegressionTree(GreedyTree):
     @property
     def classes(self) -> tuple[Any, ...]:
         return ()
-
-    @property
-    def _range(self) -> int:
-        return 4
 
     @cached_property
     def noise(self) -> IntegerLaplace:

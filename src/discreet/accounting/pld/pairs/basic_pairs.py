@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -213,13 +213,10 @@ class Atoms:
     lattice: tuple[float, float] | None = None
     mass_error: float = 8 * U
     loss_error: float = 0.0
+    discrete: ClassVar[bool] = True
 
     def nodes(self, tail: float) -> Nodes:
         return Nodes(self.loss, self.mass)
-
-    @property
-    def discrete(self) -> bool:
-        return True
 
     def measure(self, edges: Array, refs: Array) -> LossCells:
         in_range = (self.loss >= edges[0]) & (self.loss < edges[-1])
@@ -253,10 +250,8 @@ class Wedge:
     epsilon: float
     weight: float
     top: float
-
-    @property
-    def lattice(self) -> tuple[float, float] | None:
-        return None
+    lattice: ClassVar[tuple[float, float] | None] = None
+    discrete: ClassVar[bool] = False
 
     def nodes(self, tail: float) -> Nodes:
         edges = np.linspace(-self.epsilon, self.epsilon, 200)
@@ -265,10 +260,6 @@ class Wedge:
         ends = [self.top * math.exp(-self.epsilon), self.top]
         loss = np.concatenate(([-self.epsilon], middle, [self.epsilon]))
         return Nodes(loss, np.concatenate((ends[:1], inner, ends[1:])))
-
-    @property
-    def discrete(self) -> bool:
-        return False
 
     def measure(self, edges: Array, refs: Array) -> LossCells:
         clipped = np.clip(edges, -self.epsilon, self.epsilon)
@@ -331,10 +322,7 @@ class PoissonSampledPair:
     rate: float
     removing: bool
     missing: float = 0.0
-
-    @property
-    def lattice(self) -> tuple[float, float] | None:
-        return None
+    lattice: ClassVar[tuple[float, float] | None] = None
 
     def _outer(self, loss: Array) -> Array:
         """Return the loss after sampling of an outcome whose loss before sampling is `loss`."""
@@ -438,10 +426,7 @@ class FixedSizeSampledPair:
 
     pair: DominatingPair
     rate: float
-
-    @property
-    def lattice(self) -> tuple[float, float] | None:
-        return None
+    lattice: ClassVar[tuple[float, float] | None] = None
 
     @property
     def discrete(self) -> bool:

@@ -55,6 +55,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import erfcx, ndtr, ndtri
@@ -403,10 +404,8 @@ class SampledGaussian:
     sigma: float
     rate: float
     removing: bool = True
-
-    @property
-    def lattice(self) -> tuple[float, float] | None:
-        return None
+    lattice: ClassVar[tuple[float, float] | None] = None
+    discrete: ClassVar[bool] = False
 
     def _loss(self, x: Array) -> Array:
         """Return the log of the mixture's density divided by that of N(0, s²), at x; it increases with x."""
@@ -450,10 +449,6 @@ class SampledGaussian:
             loss_error = share * (np.abs(x) / self.sigma**2 + np.abs(log) + 1) + q + np.abs(loss)
             loss_error += np.where(ratio > -1, np.abs(np.expm1(-loss)), 0.0)
         return x, 8 * U * np.where(np.isfinite(loss_error), loss_error, 0.0)
-
-    @property
-    def discrete(self) -> bool:
-        return False
 
     def span(self, tail: float) -> tuple[float, float]:
         """Return an interval of x outside which P has about `tail` of its mass on either side."""
