@@ -31,7 +31,8 @@ from ..probe.safety import BATCH
 from .data import Examples
 from .optimizers import Adam, warmup_cosine
 from .schedules import build_schedule
-from .trainer import Performance, Trainer
+from .trainer import Trainer
+from .trainer_options import Performance
 
 # The label of a token that has no loss, in all of `transformers`.
 IGNORED = -100
