@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 MEMORY = Path("/dev/shm")
-# a run leaves less than a hundred megabytes; a container has often no more than 64 there
-ROOM = 1 << 30
+# a run leaves less than a hundred megabytes, and while it goes on, databases of PostgreSQL are there for each
+# worker, of 7 megabytes each; a container has often no more than 64 there
+ROOM = 2 << 30
 
 
 def _is_fit(folder: Path) -> bool:

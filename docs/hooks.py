@@ -31,7 +31,7 @@ PARTS = (
         r"(tutorials|notebooks)/engineer|learning|tabular|images|mechanisms|accounting|auditing|local|migrate",
         "Engineer",
     ),
-    (r"course/.*|notebooks/student", "Student"),
+    (r"course/.*|lectures|notebooks/student", "Student"),
     (r"examples/.*", "Examples"),
     (r"reference/.*|api|exit-codes|glossary", "Reference"),
     (
@@ -67,7 +67,8 @@ FIRST = (
         "local",
         "migrate",
     ),
-    *("course/definitions", "course/mechanisms", "course/composition", "course/learning", "course/exercises"),
+    *("course/definitions", "course/mechanisms", "course/composition", "course/learning", "course/accuracy"),
+    *("course/exercises", "course/terms", "lectures"),
     *("api", "reference/discreet", "reference/commands", "exit-codes", "glossary"),
     *("architecture", "contributing", "benchmarks", "nist", "history-of-flaws", "never-run", "not-here"),
 )

@@ -35,7 +35,9 @@ Source = tuple[str, bool]
 
 
 def from_page(text: str) -> list[Source]:
-    """Return a page as cells: prose as Markdown, doctests as code, a cell for each value that they show."""
+    """Return a page as cells: prose as Markdown, doctests as code, a cell for each value that they show.
+    Answers are not folded there."""
+    text = re.sub(r"^</?details.*\n\n?", "", text, flags=re.M)
     cells: list[Source] = []
     for number, part in enumerate(re.split(r"```python\n(.*?)```", text, flags=re.S)):
         cells += [(code, True) for code in _codes(part)] if number % 2 else [(part.strip(), False)]

@@ -24,7 +24,7 @@ from discreet import mechanisms as mech
 from discreet._drawing import Picture, Series
 from discreet.sampling import SeededEntropy
 
-from . import measured_pictures, more_pictures
+from . import accuracy_pictures, measured_pictures, more_pictures
 
 FOLDER = Path(__file__).parent / "course" / "pictures"
 
@@ -226,6 +226,7 @@ PICTURES: dict[str, Callable[[], Picture]] = (
     }
     | more_pictures.PICTURES
     | measured_pictures.PICTURES
+    | accuracy_pictures.PICTURES
 )
 
 

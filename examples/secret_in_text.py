@@ -2,9 +2,8 @@
 
 Run: python examples/secret_in_text.py [picture.png]
 
-A code stands three times among 600 made-up sentences. A small language model learns them, letter by letter.
-Then all 10,000 codes are listed from the least to the most surprising: how early comes the true one? (Carlini
-et al. 2019, arXiv:1802.08232)
+A code stands three times among 600 made-up sentences, which a small language model learns by the letter. Then
+all 10,000 codes are listed by their log-perplexity: how early comes the true one? (Carlini et al. 2019)
 """
 
 import sys
@@ -30,9 +29,7 @@ def sentences(count, rng):
     """Short sentences with numbers in them, so that the form of a code is nothing special."""
     who, what = ["my aunt", "the dog", "our nurse", "a boy", "the mayor"], ["sold", "saw", "lost", "has"]
     things = rng.choice(who, count), rng.choice(what, count), rng.choice(["cars", "pens", "hats"], count)
-    return [
-        f"{one} {does} {rng.integers(1000, 9999)} {thing}" for one, does, thing in zip(*things, strict=True)
-    ]
+    return [f"{a} {does} {rng.integers(1000, 9999)} {thing}" for a, does, thing in zip(*things, strict=True)]
 
 
 class Writer(nn.Module):
@@ -48,9 +45,10 @@ class Writer(nn.Module):
 
 
 def surprise(model, texts):
-    """Minus the log-likelihood of each text's last four letters, given what comes before."""
+    """The log-perplexity of each text's last four letters, given what comes before."""
     with torch.no_grad():
-        return F.cross_entropy(model(texts[:, :-1]), texts[:, 1:], reduction="none")[:, -4:].sum(1).numpy()
+        chances = model(texts[:, :-1]).softmax(1).gather(1, texts[:, None, 1:])[:, 0]
+    return auditing.log_perplexity(chances[:, -4:].numpy())
 
 
 def exposure(model):
@@ -83,9 +81,10 @@ print(
     f"loss of a letter: {losses[0]:.2f} without privacy, {losses[1]:.2f} with it, "
     f"{np.log(len(LETTERS)):.2f} for guessing"
 )
-for name, (bits, _) in found.items():
+for name, (bits, surprises) in found.items():
     said = "whoever lists the codes reads it off" if bits.extracted else f"rank {bits.rank:,} of 10,000"
-    print(f"{name}: exposure {bits.bits:.1f} of {bits.max_bits:.1f} bits; {said}")
+    least = f"log-perplexity {surprises[int(SECRET)]:.1f} bits, {np.median(surprises):.1f} in the middle"
+    print(f"{name}: {least}; exposure {bits.bits:.1f} of {bits.max_bits:.1f} bits; {said}")
 
 if len(sys.argv) > 1:
     from matplotlib import pyplot
@@ -94,6 +93,6 @@ if len(sys.argv) > 1:
     for axis, (name, (bits, surprises)) in zip(axes, found.items(), strict=True):
         axis.hist(surprises, bins=80, color="#b8c4ce")
         axis.axvline(surprises[int(SECRET)], color="#c0392b", lw=2, label="the secret")
-        axis.set(title=f"{name}: {bits.bits:.1f} bits", xlabel="surprise of a code", ylabel="codes")
+        axis.set(title=f"{name}: {bits.bits:.1f} bits", xlabel="log-perplexity of a code", ylabel="codes")
         axis.legend(frameon=False)
     figure.savefig(sys.argv[1], dpi=150)

@@ -12,7 +12,7 @@ import pytest
 
 from discreet import accounting as acc
 from discreet._errors import InvalidInput, Unsupported
-from discreet.accounting import composition, conversion, gdp, normal, pure
+from discreet.accounting import composition, conversion, gdp, normal, pure, rdp
 
 from ..loops import for_each
 
@@ -238,3 +238,50 @@ def test_the_grid_of_optimal_composition_is_never_below_an_epsilon() -> None:
     above = math.nextafter(3 * mesh, 1.0)
     assert composition._multiple(above, mesh) * Fraction(mesh) >= Fraction(above)
     assert composition._multiple(3 * mesh * (1 - 1e-12), mesh) == 3
+
+
+@for_each("delta", [Fraction(1, 10**6), Fraction(1, 5)])
+def test_the_nuclear_option_is_private_by_delta_alone_and_has_no_renyi_price(delta: Fraction) -> None:
+    """With probability delta all rows are published; or each row by itself, with probability delta."""
+    table, neighbor = ("ann", "bob"), ("bob",)
+
+    def whole(rows: tuple[str, ...]) -> dict[tuple[str, ...], Fraction]:
+        return {rows: delta, (): 1 - delta}
+
+    def each(rows: tuple[str, ...]) -> dict[tuple[str, ...], Fraction]:
+        subsets = [some for k in range(len(rows) + 1) for some in itertools.combinations(rows, k)]
+        return {some: delta ** len(some) * (1 - delta) ** (len(rows) - len(some)) for some in subsets}
+
+    for law in (whole, each):
+        for first, second in ((law(table), law(neighbor)), (law(neighbor), law(table))):
+            # the largest of Pr[M(D) in S] - Pr[M(D') in S] over all sets S
+            excess = sum(max(Fraction(0), p - second.get(o, Fraction(0))) for o, p in first.items())
+            assert excess <= delta
+        assert sum(p for o, p in law(table).items() if "ann" in o) == delta  # never, without ann
+    nuclear = acc.ApproximateDP(epsilon=0, delta=float(delta))
+    assert acc.epsilon(nuclear, delta=float(delta)) == 0
+    assert acc.epsilon(nuclear, delta=float(delta) / 2) == math.inf
+    with pytest.raises(Unsupported, match="ApproximateDP"):
+        rdp.curve(nuclear, [1.5])
+    assert conversion.bad_outcome(8.0, 1.0, 0.0) == 0.0
+
+
+@for_each(("epsilon", "size"), [(0.1, 5), (0.1, 20), (0.7, 1), (0.7, 3)])
+def test_group_privacy_certifies_what_poisoned_rows_can_do(epsilon: float, size: int) -> None:
+    """Against exact laws of votes between two answers, by the exponential mechanism, which attains it."""
+
+    def chosen(votes: int) -> float:
+        return 1 / (1 + math.exp(-epsilon / 2 * (2 * votes - 200)))
+
+    event = acc.ExponentialMechanism(epsilon=epsilon, neighbors=acc.events.REPLACE)
+    any_pure = acc.PureDP(epsilon=epsilon, neighbors=acc.events.REPLACE)
+    for votes in (98, 101, 104):
+        clean = chosen(votes)
+        worst = min(chosen(votes - k) for k in range(size + 1))
+        certified = acc.tradeoff(acc.Group(event=event, size=size), alpha=1 - clean)
+        assert certified <= worst * (1 + 1e-9)
+        assert certified == pytest.approx(worst, rel=1e-3)
+        lines = math.exp(-size * epsilon) * clean, 1 - math.exp(size * epsilon) * (1 - clean)
+        assert acc.tradeoff(acc.Group(event=any_pure, size=size), alpha=1 - clean) >= max(lines) * (1 - 1e-9)
+        fewer = acc.tradeoff(acc.Group(event=event, size=max(1, size - 1)), alpha=1 - clean)
+        assert size == 1 or fewer > worst, "a certificate for fewer rows would be false"

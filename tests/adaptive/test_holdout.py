@@ -23,6 +23,7 @@ from discreet.tables import Memory
 
 from ..contracts.audit import CountingEntropy, Untouchable
 from ..loops import for_each
+from ..mechanisms.laws import assert_rarely
 from ..mechanisms.sparse_enumeration import Rule, neighbors, worst_loss
 
 N = 4000
@@ -52,6 +53,41 @@ def test_the_lectures_price_is_for_noise_of_four_eight_and_two_tau() -> None:
     made = holdout(sigma=2 * tau)
     assert made.rounds.threshold == 4 * tau * N
     assert acc.basic(made.event).value == pytest.approx(float(3 / (tau * N)))
+
+
+def test_the_tail_of_an_answer_is_the_convolution_of_its_noises() -> None:
+    made = holdout(sigma=Fraction(1, 400), budget=1)
+    s = int(N / 400)
+    grid = np.arange(-3000, 3001)
+    laws = [math.tanh(1 / (2 * scale)) * np.exp(-np.abs(grid) / scale) for scale in (2 * s, 4 * s)]
+    both = np.convolve(*laws)
+    for t in (1.0, 4.0, 10.0, 30.0):
+        steps = math.ceil(t * s / 2) - 2
+        late = both[len(both) // 2 + steps :].sum()
+        spread = math.tanh(1 / (2 * s)) * 2 * np.exp(-np.arange(400 + steps, 6000) / s).sum()
+        assert made.tail(t) == pytest.approx(late + spread, rel=1e-6)
+        assert made.tail(t) >= 2 / 3 * math.exp(-t / 8) - math.exp(-t / 4) / 6
+        assert made.tail(t + 2 / s) <= math.exp(-t / 8)  # the lectures', up to a step of rounding
+        assert holdout(sigma=Fraction(1, 400), budget=3).tail(t) == pytest.approx(
+            min(1.0, 3 * late + spread), rel=1e-6
+        )
+    with pytest.raises(InvalidInput, match="t must be"):
+        made.tail(0)
+
+
+def test_an_answer_is_as_rarely_far_off_as_its_tail_says_and_not_much_more_rarely() -> None:
+    made, runs = holdout(budget=1, sigma=Fraction(1, 200)), 400
+    holds = int(CountsBelow(column="x", thresholds=(0.5,))(PEOPLE)[0]) / N
+    entropy = SeededEntropy(3)
+    for t in (4.0, 12.0):
+        question = below(0.5, holds - 0.1 - t * 0.0025)
+        kept = 0
+        for _ in range(runs):
+            _, answer = made.answer(made.start(PEOPLE, entropy=entropy), PEOPLE, question, entropy=entropy)
+            kept += not answer.value.overfit
+        assert_rarely(kept, runs, made.tail(t))
+        with pytest.raises(AssertionError):
+            assert_rarely(kept, runs, made.tail(t) / 4, alpha=1e-2)
 
 
 def test_pure_and_approximate_forms_cost_what_was_asked_and_the_paper_needs_more_noise() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from discreet import auditing
+from discreet import auditing, mechanisms
 from discreet._errors import InvalidInput
+from discreet.sampling import SeededEntropy
 
 from .digits import Overfitted, digits
 
@@ -131,3 +134,44 @@ def test_the_estimate_from_a_sample_follows_the_law_it_fits():
     capped = auditing.estimated_exposure(-1000.0, sample, candidates=10**6)
     assert capped.bits == pytest.approx(math.log2(10**6))
     assert capped.extracted
+
+
+def test_log_perplexity_is_minus_log2_of_the_probability_of_the_whole_text():
+    tokens = [Fraction(1, 2), Fraction(1, 8), Fraction(3, 4)]
+    assert auditing.log_perplexity([float(p) for p in tokens]) == pytest.approx(
+        -math.log2(math.prod(tokens, start=Fraction(1)))
+    )
+    assert auditing.log_perplexity(np.full((5, 7), 0.25)).tolist() == [14.0] * 5
+    assert auditing.log_perplexity([0.5, 0.0]) == math.inf
+    for bad in (0.5, [1.5], [-0.1], [math.nan]):
+        with pytest.raises(InvalidInput, match="between 0 and 1"):
+            auditing.log_perplexity(bad)
+
+
+def letters(texts, noise):
+    """A model of the next letter from the last one: counts of pairs, in which each text takes part once, with
+    this noise; as the probabilities of the letters of a text."""
+    counts = np.zeros((10, 10), np.int64)
+    for text in texts:
+        for pair in {(int(a), int(b)) for a, b in itertools.pairwise(text)}:
+            counts[pair] += 1
+    weights = np.maximum(noise(counts.ravel()).reshape(10, 10), 0) + 0.1
+    chances = weights / weights.sum(axis=1, keepdims=True)
+    return lambda text: [0.1, *(chances[int(a), int(b)] for a, b in itertools.pairwise(text))]
+
+
+def test_a_canary_is_the_first_of_all_without_privacy_and_nothing_special_with_it():
+    """A small language model and real noise: each text changes at most 5 counts by 1, at epsilon 1."""
+    rng, canary = np.random.default_rng(4), "975310"
+    texts = ["".join(str(d) for d in sorted(rng.integers(0, 10, 6))) for _ in range(300)] + [canary] * 3
+    falling = ["".join(six) for six in itertools.combinations("9876543210", 6)]
+    private, entropy = mechanisms.IntegerLaplace.for_epsilon(1, sensitivity=5), SeededEntropy(5)
+
+    def exposed(noise):
+        model = letters(texts, noise)
+        surprise = {text: auditing.log_perplexity(model(text)) for text in falling}
+        return auditing.exposure(surprise.pop(canary), list(surprise.values()))
+
+    assert exposed(lambda counts: counts).extracted
+    bits = [exposed(lambda counts: private(counts, entropy=entropy)).bits for _ in range(5)]
+    assert np.mean(bits) < 3 < math.log2(210)

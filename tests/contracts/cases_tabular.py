@@ -65,6 +65,20 @@ CASES = [
         OPPOSITE,
     ),
     case(
+        "input, replace",
+        tabular.RowPerturbation(public=REPLACED, design=DESIGN, epsilon=1.0, regularization=1.0),
+        ROWS,
+        OPPOSITE,
+    ),
+    case(
+        "input, delta, replace",
+        tabular.RowPerturbation(
+            public=REPLACED, design=DESIGN, epsilon=2.0, delta=1e-3, loss=tabular.losses.HuberHinge(), l1=0.1
+        ),
+        ROWS,
+        OPPOSITE,
+    ),
+    case(
         "objective, pure",
         tabular.ObjectivePerturbation(public=ADDED, design=DESIGN, epsilon=1.0, regularization=1.0),
         ROWS,

@@ -93,7 +93,9 @@ def _database(worlds: Worlds, world: int) -> dict[str, Any]:
     return {name: worlds.rows(name, world) for name in worlds.tables}
 
 
-@pytest.mark.parametrize(("unit", "spelled"), [("person", "text"), ("person", "number"), ("row", "text")])
+@pytest.mark.parametrize(
+    ("unit", "spelled"), [("person", "text"), ("person", "number"), ("person", "nobody"), ("row", "text")]
+)
 def test_what_one_unit_adds_is_what_its_rows_mean(unit: str, spelled: str) -> None:
     """Tables with a single unit: each of 11 contents, in each of the three places."""
     worlds = _worlds(unit, spelled)

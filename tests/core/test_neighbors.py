@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from pathlib import Path
 
+import duckdb
+import pyarrow as pa
 import pytest
 
 from discreet import tables
@@ -92,6 +95,33 @@ def test_a_world_is_answered_like_a_table_of_its_own(unit: str) -> None:
             engine = tables.connect(data, query.public, related=alone, threads=1)
             one, other = (query._measure(source, change.KEY) for source in (worlds, engine))
             assert _listed(one) == _listed(other), (shape.name, world)
+
+
+@pytest.mark.parametrize("unit", ["person", "row"])
+def test_a_column_without_letter_case_tells_texts_apart_as_others_do(unit: str, tmp_path: Path) -> None:
+    """A DuckDB file in which every text ignores letter case: 'a' and 'A' are two units, keys and values, as
+    everywhere. Each third shape."""
+    worlds = _worlds(unit, 10)
+    worlds.world = worlds.combinations.index((3, 6, 5)) * worlds.orders
+    alone = worlds.alone(worlds.world)
+    path = tmp_path / "nocase.db"
+    with duckdb.connect(str(path)) as con:
+        for name, table in alone.items():
+            con.register("held", table)
+            typed = (
+                f'"{f.name}" {"VARCHAR COLLATE NOCASE" if pa.types.is_string(f.type) else "DOUBLE"}'
+                for f in table.schema
+            )
+            con.execute(
+                f'CREATE TABLE "{name}" ({", ".join(typed)}); INSERT INTO "{name}" SELECT * FROM held'
+            )
+    for shape in (PERSON if unit == "person" else ROW)[::3]:
+        query = shape.query()
+        worlds.forget()
+        related = {name: tables.Database(path, name) for name in alone if name != "people"}
+        engine = tables.connect(tables.Database(path, "people"), query.public, related=related, threads=1)
+        one, other = (query._measure(source, change.KEY) for source in (worlds, engine))
+        assert _listed(one) == _listed(other), shape.name
 
 
 def _listed(exact: object) -> object:

@@ -20,6 +20,7 @@ LATER = {
     "online_learning",
     "reusable_holdout",
     "secret_in_text",
+    "tanh_or_relu",
     "train_and_resume",
 }
 

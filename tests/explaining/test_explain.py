@@ -13,8 +13,8 @@ import pytest
 
 import discreet as dp
 from discreet import accounting as acc
-from discreet.app.web.odds import _bet, odds
 from discreet.explaining import DEPLOYMENTS, Risk
+from discreet.explaining.odds import _bet, odds
 from discreet.explaining.subjects import Spending, columns, explain_question, explain_spending
 from discreet.explaining.words import AUDIENCES, number, out_of, percent
 from discreet.tables import rand_hie

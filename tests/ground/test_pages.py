@@ -244,6 +244,34 @@ def test_a_notebook_of_exercises_runs(path: Path) -> None:
             exec(compile(code, path.name, "exec"), space)
 
 
+def test_every_exercise_has_its_answer_folded_and_prints_a_number() -> None:
+    from docs.notebooks import from_page
+
+    text = (DOCS / "course" / "exercises.md").read_text()
+    exercises = re.split(r"^\*\*\d+\. ", text, flags=re.M)[1:]
+    assert len(exercises) == 21
+    for exercise in exercises:
+        question, answer = exercise.split('<details markdown="1"><summary>Answer</summary>\n\n```python\n')
+        assert ">>>" not in question
+        examples = doctest.DocTestParser().get_examples(answer.split("\n\n</details>\n")[0])
+        assert any(re.search(r"\d", example.want) for example in examples), question[:40]
+    assert not any("details" in cell for cell, _ in from_page(text))
+
+
+def test_chapters_of_the_course_have_their_two_proofs_and_a_picture_each() -> None:
+    course = {page.stem: page.read_text() for page in (DOCS / "course").glob("*.md")}
+    assert "**Proof.**" in course["mechanisms"]
+    assert "**Proof of basic composition.**" in course["composition"]
+    titles = []
+    for name in ("definitions", "mechanisms", "composition", "learning", "accuracy"):
+        for chapter in re.split(r"^## (?=\d)", course[name], flags=re.M)[1:]:
+            titles.append(chapter.splitlines()[0])
+            assert "](pictures/" in chapter, titles[-1]
+            assert "*Measured*" in chapter or "*Computed*" in chapter, titles[-1]
+    assert [int(title.split(".")[0]) for title in titles] == list(range(1, 15))
+    assert all(f"{number}. [" in course["index"] for number in range(1, 15))
+
+
 def test_every_benchmark_is_on_the_page_with_its_command_and_its_pictures_can_be_drawn() -> None:
     from benchmarks.__main__ import modules
     from docs.bench_pictures import PICTURES

@@ -20,9 +20,9 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 68_710
-MODULES = 331
-PUBLIC_NAMES = 537
+CODE_LINES = 68_840
+MODULES = 332
+PUBLIC_NAMES = 540
 
 SOURCE = Path(discreet.__file__).parent
 

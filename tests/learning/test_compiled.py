@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
@@ -140,3 +141,33 @@ def test_public_sizes_are_functions_of_the_schedule() -> None:
 def test_compiled_and_isolated_do_not_go_together() -> None:
     with pytest.raises(InvalidInput, match="do not go together"):
         Performance(compiled=True, isolate=True)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="torch.compile needs a C++ compiler on the CPU")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+def test_code_that_torch_really_compiles_trains_as_the_code_as_written(
+    tmp_path: Any, monkeypatch: Any
+) -> None:
+    """With inductor, torch's own backend: kernels are generated, compiled by gcc and run."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model, x, y = Net(), torch.randn(40, 4), torch.randn(40, 2)
+    expected = ClippingEngine(model, loss)
+    compiled = ClippingEngine(torch.compile(model), loss, sizes=SIZES)
+    for size in (16, 5, 9):
+        sums = []
+        for engine in (expected, compiled):
+            with engine.attached():
+                sums.append(engine.clipped_sum(x[:size], y[:size], clip=0.1))
+        torch.testing.assert_close(sums[1], sums[0], rtol=1e-3, atol=1e-5)
+    assert list(tmp_path.rglob("*.cpp")), "a kernel was generated"
+    assert list(tmp_path.rglob("*.so")), "and compiled"
+    public = Public(size=40)
+    trainer = Trainer(
+        torch.compile(Net()), loss, public=public, noise_multiplier=1.0, batch=10, steps=3,
+        performance=Performance(compiled=True),
+    )  # fmt: skip
+    trained = trainer(Examples(x, y, public), entropy=Entropy()).value
+    assert all(bool(p.isfinite().all()) for p in trained.parameters())

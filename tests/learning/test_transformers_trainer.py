@@ -117,6 +117,12 @@ def test_adapters_are_trained_and_the_rest_is_as_it_was(tmp_path: Any) -> None:
         ({"args": ARGS | {"group_by_length": True}}, "group_by_length"),
         ({"args": ARGS | {"fp16": True}}, "float32"),
         ({"args": ARGS | {"lr_scheduler_type": "polynomial"}}, "lr_scheduler_type"),
+        ({"args": ARGS | {"load_best_model_at_end": True}}, "load_best_model_at_end"),
+        ({"args": ARGS | {"report_to": ["mlflow"]}}, "report_to='mlflow'"),
+        ({"args": ARGS | {"report_to": "wandb"}}, "wandb is not installed"),
+        ({"args": ARGS | {"eval_strategy": "epoch"}}, "needs eval_dataset"),
+        ({"args": ARGS | {"eval_strategy": "best"}, "eval_dataset": texts()}, "eval_strategy"),
+        ({"eval_dataset": [{"input_ids": [WORDS + 1], "labels": 0}]}, "vocabulary"),
         ({"task": "translation"}, "task"),
         ({"max_length": 1}, "max_length"),
         ({"train_dataset": iter([])}, "map-style"),
@@ -126,6 +132,63 @@ def test_what_cannot_be_private_is_refused_before_anything_is_read(change: Any, 
     given = {"args": ARGS, "train_dataset": texts(), "max_length": LENGTH} | change
     with pytest.raises(dp.DiscreetError, match=words):
         learning.TransformersTrainer(bert(), **given, public=PUBLIC, noise_multiplier=1.0)
+
+
+def test_public_texts_are_scored_and_logged_as_the_arguments_say(tmp_path: Any) -> None:
+    public_texts, private_texts, told = texts()[:40], texts(), list[Any]()
+    settings = {
+        "num_train_epochs": 4,
+        "eval_strategy": "steps",
+        "eval_steps": 6,
+        "bf16": True,
+        "report_to": "none",
+    }
+    tuned = learning.TransformersTrainer(
+        bert(), ARGS | settings, private_texts, public=PUBLIC, max_length=LENGTH, noise_multiplier=1.0,
+        eval_dataset=public_texts,
+    )  # fmt: skip
+    assert tuned.trainer.performance.precision == "bfloat16"
+    people = dp.open(
+        tuned.examples,
+        budget=dp.Budget(epsilon=900, delta=1e-5),
+        ledger=tmp_path / "ledger",
+        large_epsilon=True,
+    )
+    tuned.train(people, callbacks=[lambda progress: told.append(progress)])
+    scored = {progress.step: progress.metrics["loss"] for progress in told if progress.metrics}
+    assert set(scored) == {6, 12}
+    logits = tuned.trainer.model.__class__(tuned.model, ("input_ids", "attention_mask"))
+    assert scored[12] == pytest.approx(tuned._validation.score(logits, tuned.trainer.loss)["loss"], rel=1e-5)
+    with pytest.raises(dp.PrivateFact, match="held out are people"):
+        learning.TransformersTrainer(
+            bert(), ARGS, private_texts, public=PUBLIC, max_length=LENGTH, noise_multiplier=1.0,
+            eval_dataset=private_texts,
+        ).train()  # fmt: skip
+
+
+def test_tensorboard_itself_is_given_the_closed_list(tmp_path: Any) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    settings = {"num_train_epochs": 2, "report_to": ["tensorboard"], "logging_dir": str(tmp_path / "runs")}
+    tuned = learning.TransformersTrainer(
+        bert(), ARGS | settings, texts(), public=PUBLIC, max_length=LENGTH, epsilon=8, delta=1e-5,
+        eval_dataset=texts()[:20],
+    )  # fmt: skip
+    tuned.train()
+    events = EventAccumulator(str(tmp_path / "runs"))
+    events.Reload()
+    names = {
+        "epsilon",
+        "delta",
+        "learning_rate",
+        "noise_multiplier",
+        "clip",
+        "expected_batch",
+        "validation/loss",
+    }
+    assert set(events.Tags()["scalars"]) == names
+    assert [event.step for event in events.Scalars("epsilon")] == [3, 6]
 
 
 def test_arguments_of_the_library_itself_are_taken(tmp_path: Any) -> None:

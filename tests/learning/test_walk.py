@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,15 @@ def trainer(public: dp.Public) -> learning.Trainer:
     )
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, also where the tests themselves were started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_engineer_walks_from_data_on_disk_to_a_saved_model(tmp_path: Path) -> None:
     public = dp.Public(table="people", size=SIZE)
     loader = DataLoader(written(tmp_path / "people", SIZE, 1), num_workers=2, prefetch_factor=2, shuffle=True)

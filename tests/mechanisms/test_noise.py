@@ -433,3 +433,15 @@ def test_what_is_no_number_of_the_grid_is_refused_by_its_name() -> None:
             round_to_grid(np.array([1.5], dtype=np.longdouble), HALF)
     with pytest.raises(InvalidInput, match="linf must be a number"):
         GridLaplace.for_epsilon(1, step=1, sensitivity=1, linf="a")
+
+
+def test_noise_of_the_l2_norm_would_be_shorter_by_a_factor_below_the_root_of_two() -> None:
+    """Why it is not here: density exp(-|y|_2 / s) has a length of Gamma(d) s; Laplace noise for the same pure price
+    has the scale sqrt(d) s. And of Laplace draws, rejection keeps a share that falls exponentially."""
+    rng = np.random.default_rng(1)
+    for d, kept in ((1, 1.0), (2, math.pi / 4), (10, 1 / 11), (20, 1 / 170)):
+        length = rng.gamma(d, size=20_000).mean()
+        laplace = np.linalg.norm(rng.laplace(scale=math.sqrt(d), size=(20_000, d)), axis=1).mean()
+        assert 0.98 <= laplace / length <= math.sqrt(2) * 1.01
+        log_share = math.log(2) + d / 2 * math.log(math.pi) + math.lgamma(d) - math.lgamma(d / 2)
+        assert math.exp(log_share - d * math.log(2 * math.sqrt(d))) == pytest.approx(kept, rel=0.05)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from discreet import sampling
 from discreet._errors import DiscreetError, InvalidInput, WrongRelation
-from discreet._public import ADD_REMOVE, REPLACE, Bounds, Categories, Public
+from discreet._public import ADD_REMOVE, REPLACE, Boolean, Bounds, Categories, Public
 from discreet._registry import from_json, to_json
 from discreet.accounting import ExponentialMechanism as BoundedRange
 from discreet.accounting import NonPrivate, PureDP
@@ -23,11 +23,13 @@ from discreet.mechanisms.selection import (
     CellCounts,
     CellDistances,
     ExponentialMechanism,
+    Mistakes,
     PermuteAndFlip,
     RealScores,
     ReportNoisyMax,
     Select,
     TopK,
+    enough_rows,
 )
 from discreet.mechanisms.statistics import Count, CountsBelow, Histogram, Trusted
 from discreet.sampling import Entropy, SeededEntropy
@@ -272,6 +274,46 @@ def select(chooser, public=COLORS):
     )
 
 
+@pytest.mark.parametrize("monotone", [False, True])
+@given(ties=st.integers(1, 5), below=st.lists(st.integers(1, 60), max_size=8), failure=st.floats(0.01, 0.9))
+@settings(max_examples=60, deadline=None)
+def test_utility_with_ties_bounds_the_exact_law(monotone, ties, below, failure):
+    """Waterloo CS848: Pr[score <= OPT - (2 Delta/epsilon)(ln(outputs/best outputs) + t)] <= e^-t."""
+    chooser = ExponentialMechanism(epsilon=1, sensitivity=3, monotone=monotone)
+    scores = [50] * ties + [50 - gap for gap in below]
+    allowed = chooser.utility(len(scores), best=ties, failure=failure)
+    assert allowed >= (3 if monotone else 6) * (math.log(len(scores) / ties) - math.log(failure))
+    law = softmax(scores, Fraction(1, 3) if monotone else Fraction(1, 6))
+    assert mp.fsum(p for p, score in zip(law, scores, strict=True) if score <= 50 - allowed) <= failure
+
+
+def test_utility_for_more_ties_than_there_are_is_too_small():
+    chooser, others = ExponentialMechanism(epsilon=Fraction(1, 1000)), 999
+    for best, holds in ((1, True), (2, False)):
+        shortfall = math.ceil(chooser.utility(1 + others, best=best, failure=0.05))
+        weight = others * mp.exp(-mp.mpf(shortfall) / 2000)
+        assert (weight / (1 + weight) <= 0.05) == holds
+    assert chooser.utility(4, failure=math.exp(-3)) == pytest.approx(8.77 * 1000, rel=1e-3)
+    with pytest.raises(InvalidInput, match="best must be at most 4"):
+        chooser.utility(4, best=5, failure=0.1)
+
+
+@pytest.mark.parametrize("name", ["exponential mechanism", "permute and flip", "noisy max, laplace"])
+@pytest.mark.parametrize("moves", [(-1, 1, 1), (1, 0, -1)])
+def test_every_private_mechanism_is_an_exponential_mechanism(name, moves):
+    """Its score is ln Pr[M(D) = o], which one person moves by at most epsilon; its price is 2 epsilon."""
+    cls, extra, _ = LAWS[name]
+    private, grid = cls(epsilon=1, **extra), 1 << 40
+    sensitivity = grid + 1  # epsilon, which is 1, in steps of the grid, and 1 for rounding
+    chooser = ExponentialMechanism(epsilon=Fraction(2 * sensitivity, grid), sensitivity=sensitivity)
+    tables = [[2, 0, 3], [2 + moves[0], moves[1], 3 + moves[2]]]
+    laws = [law_of(private, scores) for scores in tables]
+    scores = [[int(mp.nint(grid * mp.log(p))) for p in law] for law in laws]
+    assert max(abs(a - b) for a, b in zip(*scores, strict=True)) <= sensitivity
+    for law, logarithms in zip(laws, scores, strict=True):
+        assert law_of(chooser, logarithms) == pytest.approx([float(p) for p in law], abs=1e-11)
+
+
 def test_select_names_the_most_common_category():
     release = select(ExponentialMechanism(epsilon=2, monotone=True))(colors([3, 90, 5]), entropy=Entropy())
     assert release.value == "green"
@@ -482,3 +524,83 @@ def test_candidates_that_cannot_be_compared_are_refused() -> None:
             candidates=([0], [1]),
             chooser=ExponentialMechanism(epsilon=1),
         )
+
+
+# --- private PAC learning -----------------------------------------------------------------------------------
+
+AGES = Public(schema={"age": Bounds(0, 9), "ill": Boolean()}, neighbors=REPLACE, size=400)
+
+
+def above(limit):
+    return lambda age: age > limit
+
+
+def over_zero(age):
+    return 1 / age > 0.5
+
+
+CLASS = Mistakes(columns=("age",), target="ill", hypotheses=(*map(above, range(9)), over_zero))
+
+
+def table(ages, ill, public=AGES):
+    return Memory({"age": np.asarray(ages, np.int64), "ill": np.asarray(ill, bool)}, public)
+
+
+def test_mistakes_are_counted_row_by_row_and_a_hypothesis_that_raises_is_wrong():
+    rng = np.random.default_rng(1)
+    ages, ill = rng.integers(0, 10, 400), rng.integers(0, 2, 400).astype(bool)
+    errors = [int(((ages > limit) != ill).sum()) for limit in range(9)]
+    with np.errstate(divide="ignore"):
+        errors.append(int((((1 / ages) > 0.5) != ill)[ages > 0].sum() + (ages == 0).sum()))
+    assert CLASS(table(ages, ill)).tolist() == [-wrong for wrong in errors]
+
+
+@for_each("neighbors", [ADD_REMOVE, REPLACE])
+def test_one_row_moves_mistakes_by_at_most_one_and_one_way_where_that_is_claimed(neighbors):
+    public = replace(AGES, neighbors=neighbors, size=2)
+    rows = list(itertools.product((0, 1, 5), (False, True)))
+    assert CLASS.sensitivity(public).linf == 1
+    for first, second in itertools.product(rows, rows):
+        before = CLASS(table(*zip(rows[3], first, strict=True), public))
+        changed = [rows[3]] if neighbors is ADD_REMOVE else [rows[3], second]
+        moved = CLASS(table(*zip(*changed, strict=True), public)) - before
+        assert abs(moved).max() <= 1
+        assert not CLASS.moves_one_way(public) or moved.min() >= 0
+
+
+def test_a_learner_of_a_finite_class_is_as_good_as_its_sample_bound_says():
+    """A tenth of labels is flipped: the best hypothesis is wrong on 0.1, the choice on at most 0.1 more."""
+    size = enough_rows(10, epsilon=0.5, accuracy=0.1, failure=0.1)
+    public = replace(AGES, size=size)
+    learner = Select(
+        public=public, scores=CLASS, candidates=tuple(range(10)), chooser=ExponentialMechanism(
+            epsilon=0.5, neighbors=REPLACE
+        ),
+    )  # fmt: skip
+    rng, entropy, failures = np.random.default_rng(2), SeededEntropy(2), 0
+    for _ in range(100):
+        ages = rng.integers(0, 10, size)
+        ill = (ages > 4) ^ (rng.random(size) < 0.1)
+        limit = learner(table(ages, ill, public), entropy=entropy).value
+        wrong = 1.0 if limit == 9 else 0.1 + 0.8 * abs(limit - 4) / 10
+        failures += wrong > 0.2
+    assert_rarely(failures, 100, 0.1)
+    assert failures < 100
+    with pytest.raises(InvalidInput, match="nothing proves"):
+        Select(
+            public=public, scores=CLASS, candidates=tuple(range(10)), chooser=ExponentialMechanism(
+                epsilon=1, neighbors=REPLACE, monotone=True
+            ),
+        )  # fmt: skip
+
+
+@given(st.integers(1, 10**6), st.floats(0.01, 10), st.floats(0.01, 0.9), st.floats(1e-6, 0.9))
+@settings(max_examples=60)
+def test_the_sample_bound_is_the_least_number_that_its_proof_allows(k, epsilon, accuracy, failure):
+    def proved(n):
+        chosen = 2 / (mp.mpf(epsilon) * n) * mp.log(2 * k / mp.mpf(failure))
+        return chosen + 2 * mp.sqrt(mp.log(4 * k / mp.mpf(failure)) / (2 * n)) <= accuracy
+
+    rows = enough_rows(k, epsilon=epsilon, accuracy=accuracy, failure=failure)
+    assert proved(rows)
+    assert not proved(rows - max(1, rows // 10**9) - 1)

@@ -4,6 +4,7 @@ independent between units."""
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from itertools import combinations
 
 import duckdb
@@ -39,6 +40,18 @@ def answers(data, public, sql, keys, ladder=LADDER, **how):
     )
     engine = connect(data, public, related={"k": ladder})
     return [dict(map(tuple, query._without_noise(engine, key))) for key in keys]
+
+
+def rows_by_key(engine, text, keys):
+    """The rows that a statement gives with each of the keys, which come first: all keys in one statement, as
+    a statement for each key takes hundreds of times as long."""
+    assert str(PLACEHOLDER) in text
+    inner = text.replace(str(PLACEHOLDER), '"key"').replace(" AS MATERIALIZED ", " AS ")
+    listed = ", ".join(f"({key})" for key in keys)
+    made = engine.answer(
+        f'SELECT "key", found.* FROM (VALUES {listed}) AS keys("key"), LATERAL ({inner}) AS found'
+    )
+    return list(zip(*(column.to_pylist() for column in made.columns), strict=True))
 
 
 def moved(one, other):
@@ -215,11 +228,19 @@ def test_equal_rows_choose_together_and_favor_no_group():
     """Three groups, 30 equal rows: all in one group, each as often over 600 keys (p > 1e-9)."""
     random = np.random.default_rng()
     keys = random.integers(0, 2**62, 600).tolist()
-    chosen = dict.fromkeys("abc", 0)
-    for found in answers({"x": [5.0] * 30}, facts(x=Bounds(0, 10)), ASKED, keys):
-        assert sorted(found.values()) == [0, 0, 30]
-        chosen[max(found, key=lambda group: found[group])] += 1
-    assert stats.chisquare(list(chosen.values())).pvalue > ALPHA
+    data, public = {"x": [5.0] * 30}, facts(x=Bounds(0, 10))
+    query = Query(sql=ASKED, public=public, epsilon=1, rows=1, groups=1)
+    engine = connect(data, public, related={"k": LADDER})
+    made = statements(query._plan, query._recipes, query._bounding, engine.kinds, engine.dialect)
+    rows = rows_by_key(engine, made.additive, keys)
+    assert sorted((key, n) for key, _, n in rows) == [(key, 30) for key in sorted(keys)]
+    found = {key: j for key, j, _ in rows}
+    # as a question is answered, with one key at a time
+    for key, counts in zip(keys[:9], answers(data, public, ASKED, keys[:9]), strict=True):
+        assert sorted(counts.values()) == [0, 0, 30]
+        assert counts["abc"[found[key]]] == 30
+    chosen = Counter(found.values())
+    assert stats.chisquare([chosen[j] for j in range(3)]).pvalue > ALPHA
 
 
 def test_each_row_of_a_person_is_as_likely_to_count_in_a_median():
@@ -257,10 +278,10 @@ def test_choices_in_two_groups_of_one_person_are_independent():
     ).distinct
     values = text.replace('COUNT(DISTINCT "x0")', 'MIN("x0")')
     assert values != text
-    kept = [
-        engine.answer(values.replace(str(PLACEHOLDER), str(7919 * key))).column("m0").to_pylist()
-        for key in range(1, 201)
-    ]
-    assert {len(two) for two in kept} == {2}
+    kept = defaultdict(list)
+    for key, _, value in rows_by_key(engine, values, range(7919, 201 * 7919, 7919)):
+        kept[key].append(value)
+    assert {len(two) for two in kept.values()} == {2}
+    assert len(kept) == 200
     # where both groups choose alike it is 200
-    assert abs(sum(one == other for one, other in kept) - 100) < 6 * math.sqrt(50)
+    assert abs(sum(one == other for one, other in kept.values()) - 100) < 6 * math.sqrt(50)

@@ -10,9 +10,9 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, optimize
 
-from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, InvalidInput, Public, tabular
+from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, InvalidInput, Public, WrongRelation, tabular
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
 from discreet.tabular import LogisticRegression, erm
@@ -443,3 +443,153 @@ def test_gradient_perturbation_assumes_no_certificate() -> None:
     X, y = np.zeros((20, 2)), np.array([0, 1] * 10)
     model = LogisticRegression(1.0, delta=1e-6, method="gradient", classes=[0, 1], n=20, lower=-1, upper=1)
     assert model.fit(X, y).assumes_ is None
+
+
+# --- input perturbation -------------------------------------------------------------------------------------
+
+
+class Recorded:
+    """The noise of a learner, which it passes on and keeps: what it was added to, and what it was."""
+
+    def __init__(self, noise: Any) -> None:
+        self.noise, self.cells, self.drawn = noise, np.zeros(0), np.zeros(0)
+        self.event, self.mean_squared_error, self.error = noise.event, noise.mean_squared_error, noise.error
+
+    def __call__(self, cells: np.ndarray, *, entropy: Entropy) -> Any:
+        self.cells = cells
+        noisy = self.noise(cells, entropy=entropy)
+        self.drawn = noisy - cells
+        return noisy
+
+
+def perturbed(rows: list[Any], **more: Any) -> tuple[Any, Recorded, np.ndarray]:
+    """An input perturbation of a table of three, its noise, and the weights that it released."""
+    mechanism = learner(tabular.RowPerturbation, **{"public": facts(REPLACE), **more})
+    recorded = Recorded(mechanism.noise)
+    mechanism.__dict__["noise"] = recorded
+    released = mechanism(source(rows, mechanism.public), entropy=SeededEntropy(7)).value
+    return mechanism, recorded, np.array(released.weights[0])
+
+
+def test_one_row_moves_its_noisy_row_alone_and_by_no_more_than_is_claimed() -> None:
+    rows = [(1.0, 1.0, "c1"), (0.5, -1.0, "c0"), (0.0, 0.25, "c1")]
+    mechanism, before, _ = perturbed(rows)
+    _, after, _ = perturbed([(1.0, 1.0, "c0"), *rows[1:]])
+    moved = (after.cells - before.cells).reshape(3, 2)
+    assert not moved[1:].any()
+    claimed = mechanism.sensitivity
+    assert np.abs(moved).sum() <= claimed.l1
+    assert claimed.l2_squared / 1.1 < np.square(moved).sum() <= claimed.l2_squared  # so it is attained
+    assert 4 * claimed.l2_squared / 9 < np.square(moved).sum(), "two thirds of it would be too little"
+    assert mechanism.event == mechanism.noise.event
+
+
+def test_there_is_one_noisy_row_per_unit_in_no_order_whatever_the_table_holds() -> None:
+    rows = [(1.0, 1.0, "c1"), (0.5, -1.0, "c0"), (0.0, 0.25, "c1")]
+    mechanism, recorded, _ = perturbed(rows)
+    x, y = mechanism.design.read(source(rows, mechanism.public), SeededEntropy(1))
+    for chosen in ([], [0], [0, 1, 2], [0, 1, 2, 1, 0]):
+        recorded.drawn = recorded.cells = np.zeros(0)
+        mechanism.fit_rows(x[chosen], y[chosen], SeededEntropy(1))
+        assert recorded.cells.shape == recorded.drawn.shape == (6,)
+        assert not recorded.cells[2 * len(chosen) :].any()
+    (problem,) = mechanism._problems(x, y)
+    silent: Any = Recorded(mechanism.noise.noise)
+    silent.noise = lambda cells, entropy: cells
+    mechanism.__dict__["noise"] = silent
+    orders = [[0, 1, 2], [2, 0, 1], [1, 2, 0]]
+    weights = [
+        mechanism._weights(replace(problem, x=problem.x[order], y=problem.y[order]), SeededEntropy(1))
+        for order in orders
+    ]
+    assert weights[0].tolist() == weights[1].tolist() == weights[2].tolist()
+    exact = minimize(problem, 1e-9)[0]
+    assert weights[0] == pytest.approx(exact, abs=0.02)  # without noise the minimizer, up to the grid
+
+
+@pytest.mark.parametrize("loss", [tabular.Logistic(), tabular.losses.HuberHinge(width=0.3)])
+def test_the_error_of_input_perturbation_follows_from_the_noise_that_was_drawn(loss: Any) -> None:
+    rows = [(1.0, 1.0, "c1"), (0.5, -1.0, "c0"), (0.0, 0.25, "c1")]
+    mechanism, recorded, released = perturbed(rows, loss=loss, epsilon=50.0, regularization=3.0)
+    x, y = mechanism.design.read(source(rows, mechanism.public), SeededEntropy(1))
+    best = minimize(mechanism._problems(x, y)[0], 1e-9)[0]
+    longest = np.linalg.norm((np.abs(recorded.drawn) + 0.5).reshape(3, 2), axis=1).max() * mechanism.cell
+    slope = loss.lipschitz + loss.smoothness * math.sqrt(2) * np.linalg.norm(best)
+    assert 0 < np.linalg.norm(released - best) <= 3 * longest * slope / 3.0 <= mechanism.error(0.95) * 2
+
+
+def test_what_input_perturbation_cannot_protect_is_refused() -> None:
+    for message, more in (
+        ("replace and zero_out", {"public": facts(ADD_REMOVE)}),
+        ("multi_class", {"loss": tabular.losses.Softmax(), "public": facts(REPLACE, classes=3)}),
+        ("without class weights", {"class_weights": (1, 2)}),
+        ("multiplied by a label", {"loss": tabular.Huber(), "public": facts(REPLACE, numbers=True)}),
+    ):
+        with pytest.raises((InvalidInput, WrongRelation), match=message):
+            learner(tabular.RowPerturbation, **{"public": facts(REPLACE), **more})
+    assert "input" not in LogisticRegression(1.0).__doc__.split("auto")[1]
+
+
+# --- what privacy costs in accuracy -------------------------------------------------------------------------
+
+
+def descended(rows: np.ndarray, steps: int, deviation: float, rng: np.random.Generator) -> float:
+    """The excess mean loss of projected noisy descent on the mean of |w - x|, which is 1-Lipschitz, in the
+    ball of diameter 1; from its edge, at the step size of the theorem."""
+    size, width = rows.shape
+    at, total = np.zeros(width), np.zeros(width)
+    at[0] = 0.5
+    step = 1 / math.sqrt(steps * (1 + width * (deviation / size) ** 2))
+    for _ in range(steps):
+        total += at
+        away = at - rows
+        slope = (away / np.maximum(np.linalg.norm(away, axis=1, keepdims=True), 1e-12)).sum(axis=0)
+        at = at - step * (slope + rng.normal(scale=deviation, size=width)) / size
+        at /= max(1.0, 2 * float(np.linalg.norm(at)))
+
+    def loss(w: np.ndarray) -> float:
+        return float(np.linalg.norm(w - rows, axis=1).mean())
+
+    least = optimize.minimize(loss, rows.mean(axis=0), method="Nelder-Mead", options={"xatol": 1e-6}).fun
+    return loss(total / steps) - float(least)
+
+
+@pytest.mark.parametrize(("size", "width", "epsilon"), [(200, 2, 1.0), (400, 2, 0.25), (300, 4, 1.0)])
+def test_the_excess_risk_of_noisy_descent_is_below_the_theorem(size: int, width: int, epsilon: float) -> None:
+    rng, steps, delta = np.random.default_rng(3), 60, 1e-6
+    rows = rng.normal(scale=0.1, size=(size, width)) + 0.1
+    rho = _least_rho(epsilon, delta)
+    measured = [descended(rows, steps, math.sqrt(steps / (2 * rho)), rng) for _ in range(20)]
+    bound = tabular.excess_risk(size, width, epsilon=epsilon, delta=delta, steps=steps)
+    assert 0 < np.mean(measured) + 3 * np.std(measured) / math.sqrt(20) < bound
+    assert bound == pytest.approx(math.sqrt(1 / steps + width / (2 * rho * size**2)), rel=1e-5)
+
+
+def _least_rho(epsilon: float, delta: float) -> float:
+    """The rho whose tightest Rényi conversion (Canonne, Kamath & Steinke 2020) meets delta at epsilon."""
+
+    def log_delta(rho: float) -> float:
+        orders = 1 + np.geomspace(1e-3, 1e4, 20_000)
+        log_each = (
+            (orders - 1) * (orders * rho - epsilon) + (orders - 1) * np.log1p(-1 / orders) - np.log(orders)
+        )
+        return float(log_each.min())
+
+    return float(optimize.brentq(lambda rho: log_delta(rho) - math.log(delta), 1e-8, 10))
+
+
+def test_the_limit_of_the_excess_risk_is_the_lectures_rate() -> None:
+    """alpha ~ sqrt(d ln(1/delta)) / (epsilon n), with the constant sqrt(2) at most."""
+    for size, width, epsilon in ((1000, 1, 0.1), (10**6, 50, 0.01), (500, 9, 0.5)):
+        delta = 1e-9
+        rate = math.sqrt(width * math.log(1 / delta)) / (epsilon * size)
+        limit = tabular.excess_risk(size, width, epsilon=epsilon, delta=delta)
+        assert 0.9 < limit / rate < math.sqrt(2)
+        many = tabular.excess_risk(size, width, epsilon=epsilon, delta=delta, steps=10**15)
+        assert limit < many == pytest.approx(limit, rel=1e-4)
+        twice = tabular.excess_risk(
+            size, width, epsilon=epsilon, delta=delta, lipschitz=3, diameter=2, neighbors=REPLACE
+        )
+        assert twice == pytest.approx(12 * limit)
+    with pytest.raises(InvalidInput, match="rows must be"):
+        tabular.excess_risk(0, 1, epsilon=1, delta=1e-6)

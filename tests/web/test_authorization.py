@@ -27,7 +27,6 @@ MATRIX = {
     "GET /api/v1/datasets/{name}": ALL,
     "GET /api/v1/datasets/{name}/budget": ALL,
     "POST /api/v1/datasets/{name}/preview": ASK,
-    "POST /api/v1/datasets/{name}/workload/preview": ASK,
     "POST /api/v1/datasets/{name}/price": ASK,
     "POST /api/v1/datasets/{name}/query": ASK,
     "POST /api/v1/datasets/{name}/workload": ASK,

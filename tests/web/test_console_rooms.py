@@ -11,8 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from discreet import accounting as acc
-from discreet.app.web.odds import odds
 from discreet.explaining import Risk
+from discreet.explaining.odds import odds
 
 from .conftest import expect, watch
 from .running import COUNT

@@ -10,8 +10,8 @@ import pytest
 
 import discreet as dp
 from discreet import _require
+from discreet.app.estimator_json import NAMES, PYTHON, describe_estimator, estimator_of, model_json
 from discreet.app.remote import model_of
-from discreet.app.web.estimator_json import NAMES, PYTHON, describe_estimator, estimator_of, model_json
 from discreet.learning import SGDLogisticRegression
 
 from .running import Server

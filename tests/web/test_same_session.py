@@ -279,3 +279,41 @@ def test_an_open_mechanism_goes_on_by_its_number(both):
     fed = both.remote.feed(later)
     assert isinstance(fed, Fed)
     assert fed.handle.number == later.number
+
+
+def test_a_budget_per_period_is_the_same_over_the_network(server, tmp_path):
+    """A question of one month was refused: it was described for the public facts of the whole table."""
+    schema = SCHEMA.replace("size = 600\n", "").replace('"2026-01-03"', '"2026-12-31"')
+    for folder in (server.folder / "data", tmp_path):
+        (folder / "months.csv").write_text(f"day,ward,age,cost\n{ROWS}")
+        (folder / "months.csv.schema.toml").write_text(schema)
+    per = dp.Period(column="day", every="month")
+    budget = dp.Budget(epsilon=5, delta=1e-6, per=per)
+    ends = []
+    for folder in (tmp_path, server.folder / "data"):
+        data = folder / "months.csv"
+        ends.append(
+            dp.open(data, schema=folder / "months.csv.schema.toml", budget=budget, analysts={"bob": None})
+        )
+    with server.client("steward") as steward:
+        assert steward.post("/datasets", json={"name": "months", "path": "months.csv"}).status_code == 201
+    local, remote = ends[0].as_analyst("bob"), dp.connect(server.url, server.tokens["bob"], dataset="months")
+    seen = []
+    for session in (local, remote):
+        january = session.during("2026-01")
+        assert january.public.version != session.public.version
+        shapes = [shape(call(january)) for call in (
+            lambda s: s.preview(WARDS, epsilon=0.5), lambda s: s.sql(WARDS, epsilon=0.5),
+            lambda s: s.watch(100, epsilon=0.5).ask("age > 30"), lambda s: s.public,
+        )]  # fmt: skip
+        with pytest.raises(dp.InvalidInput):
+            session.during("2026-13")
+        with pytest.raises(dp.InvalidInput):
+            session.during()
+        watch = january.watch(100, epsilon=0.25)
+        again = january.watch(100, epsilon=0.25, number=watch.number)
+        seen.append(
+            (shapes, again.number == watch.number, [(a.of, round(a.used, 6)) for a in session.accounts])
+        )
+    assert seen[0] == seen[1]
+    ends[1].curator.ledger.close()

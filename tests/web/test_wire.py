@@ -32,7 +32,7 @@ ALLOWED = {
     " ProposeTestRelease Quantile RandomizedResponse RedrawnSparseVector ReportNoisyMax Reports Round"
     " SampleAndAggregate Select Sequential SmoothSensitivityMedian SparseVector StableMedian StableMode"
     " StableSparseVector Stack SubsampleAggregateStable TopK Truncate Variance",
-    "learning": "Dense Toeplitz",
+    "learning": "Dense Design SecondMoments Toeplitz",
     "matrix": "AllRanges Attribute BinaryTree Buffered Cells Explicit Fourier Haar Identity Lower Marginals"
     " Optimal PIdentity Prefix Product Residuals Total Tree Union WeightedTree WorkloadMechanism",
     "adaptive": "BernoulliChange Binomial Bound ChangeWatch Changepoint Check CrossCounts Decision Estimate"

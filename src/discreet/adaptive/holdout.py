@@ -339,6 +339,34 @@ class Thresholdout(Interactive):
         spread = rounds.spread(failure / 2, min(self.budget, questions))
         return _round.up(max(agreed, spread) * self._grid / self.size)
 
+    def tail(self, t: float) -> float:
+        """Return a bound on the probability that the answer to one question is further than T + t tau from
+        the mean over the holdout itself, with tau = `sigma` / 2 as in lectures: about B (2/3) exp(-t/8).
+
+        Lectures state exp(-t/8) for the distance T + (t + 1) tau from the population, and a further term for
+        the sample's part tau of it; `generalization` has the theorem with constants for that part. Their
+        bound has no factor B, `budget`. It is needed where questions follow the answers: a round that is
+        still open is likelier to have a large noisy threshold.
+
+        Proof: let s be the scale of released sums, in steps. A training value is returned beyond that
+               distance only if the noise on some threshold (scale 2 s) less that on the comparison (4 s) is t
+               s / 2 or more, up to two steps of rounding; by partial fractions of the generating functions
+               the sum of discrete Laplace noises of decay a and b exceeds k - 1 with probability P a^k / (1 +
+               a) - Q b^k / (1 + b), P = a (1 - b)² / ((a - b) (1 - a b)), Q = b (1 - a)² / ((a - b) (1 - a
+               b)). A union bound adds the thresholds up. A released value is that far off only by its own
+               noise.
+        """
+        _require.positive(t=t)
+        s = float(self.rounds.value or 0)
+        steps = max(0, math.ceil(t * s / 2) - 2)
+        below_a, below_b = -math.expm1(-1 / (4 * s)), -math.expm1(-1 / (2 * s))
+        a, b = 1 - below_a, 1 - below_b
+        scaled = a * below_a * (below_a + a * below_b)
+        late = a * below_b**2 * math.exp(-steps / (4 * s)) / (1 + a)
+        late -= b * below_a**2 * math.exp(-steps / (2 * s)) / (1 + b)
+        released = 2 * math.exp(-(self._threshold_steps + steps) / s) / (1 + math.exp(-1 / s))
+        return min(1.0, (self.budget * late / scaled + released) * (1 + 1e-9))
+
     def generalization(self, confidence: float = 0.95) -> Bound:
         """Return a bound on how far any answer is from the population's mean, with probability `confidence`:
         the smallest of all theorems in `generalization` that apply."""

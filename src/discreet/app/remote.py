@@ -32,6 +32,7 @@ from ..mechanisms.protocols import BaseMechanism, Release, as_of
 from ..query import Answer, Query, WorkloadQuery
 from ..session import Session
 from .client import Job, Server, dataset_path, reads_reply
+from .estimator_json import describe_estimator
 
 if TYPE_CHECKING:
     from ..synthetic import SyntheticCopy
@@ -271,8 +272,11 @@ class RemoteCurator(_require.NearestNames):
 
     @property
     def source(self) -> NoData:
-        """Stands for the table, with its public facts."""
-        return NoData(self._facts.public, f"the table {self.name!r} is on the server, and is not read here.")
+        """Stands for the table, or its rows of some periods, with their public facts."""
+        public, per = self._facts.public, self._facts.policy.budget.per
+        if per is not None and self.periods:
+            public = per.public_of(public, self.periods)
+        return NoData(public, f"the table {self.name!r} is on the server, and is not read here.")
 
     @property
     def analyst(self) -> str:
@@ -294,10 +298,12 @@ class RemoteCurator(_require.NearestNames):
         )
 
     def during(self, *periods: str) -> RemoteCurator:
-        """Return a view of the rows of some periods only; the server checks their names."""
+        """Return a view of the rows of some periods only. Where the budgets are not per period, the server
+        refuses its questions."""
         _require.non_empty(periods=periods)
-        view = copy.copy(self)
-        view.periods = tuple(map(str, periods))
+        view, per, public = copy.copy(self), self._facts.policy.budget.per, self._facts.public
+        names = periods if per is None else {per.named(period, public) for period in periods}
+        view.periods = tuple(sorted(map(str, names)))
         return view
 
     # the wire
@@ -356,8 +362,9 @@ class RemoteCurator(_require.NearestNames):
         charge."""
         _require.integer(number=number)
         described = self.described(number)
-        started = as_of(reads_reply(_registry.from_json)(described), self._facts.public)
-        current = as_of(interactive, self._facts.public)
+        public = self.source.public
+        started = as_of(reads_reply(_registry.from_json)(described), public)
+        current = as_of(interactive, public)
         if started != current:
             raise InvalidInput(f"number {number} is not the start of this mechanism, with these parameters.")
         return RemoteHandle(self, current, int(number))
@@ -398,8 +405,6 @@ class RemoteCurator(_require.NearestNames):
         if isinstance(work, BaseMechanism):
             kind, body = "ask", {**self._described(work), "fresh": bool(fresh)}
         else:
-            from .web.estimator_json import describe_estimator
-
             listed = None if features is None else list(features)
             kind, body = "fit", {"estimator": describe_estimator(work), "target": target, "features": listed}
         if self.periods:

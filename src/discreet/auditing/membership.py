@@ -643,6 +643,24 @@ class Exposure:
         return self.rank <= 1
 
 
+def log_perplexity(probabilities: Any) -> Any:
+    """Return the log-perplexity of texts in bits, from the probability that a model gave each token after
+    those before it; tokens are on the last axis.
+
+    It is a `surprise`: minus log2 of the text's probability (Carlini et al. 2019, arXiv:1802.08232,
+    Definition 1).
+
+    >>> log_perplexity([0.5, 0.25])
+    3.0
+    """
+    given = floats(probabilities=probabilities)
+    if given.ndim == 0 or not ((given >= 0) & (given <= 1)).all():
+        raise InvalidInput("probabilities must be a list of numbers between 0 and 1, one for each token.")
+    with np.errstate(divide="ignore"):
+        bits = -np.log2(given).sum(axis=-1)
+    return bits if bits.ndim else float(bits)
+
+
 def exposure(surprise: float, others: Any) -> Exposure:
     """Return the exact exposure; `others` has the surprise (minus log-likelihood) of every other candidate.
 

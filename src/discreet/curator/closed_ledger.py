@@ -4,7 +4,7 @@ releases that were made elsewhere can be entered."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,8 @@ class Books(Curator):
     they are charged."""
 
     def _rows_of(self, per: Any, periods: tuple[str, ...]) -> Any:
-        """Return the source as it is: nothing is read, so no view of the rows is needed."""
-        return self._full_source
+        """Return the public facts of these rows: nothing is read, so no view of the rows is needed."""
+        return replace(self._full_source, public=per.public_of(self._full_source.public, periods))
 
 
 def without_data(path: str | Path) -> Books:

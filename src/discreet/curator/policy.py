@@ -147,7 +147,14 @@ class Period:
     def restrict(self, source: Source, names: tuple[str, ...]) -> Within:
         """Return the rows of these periods as a source, whose version names the periods."""
         parts = [self.part(name, source.public) for name in names]
-        return within(source, self.column, parts, called=f"({self.column} in {_join_names(names)})")
+        return within(source, self.column, parts, called=self._called(names))
+
+    def public_of(self, public: Public, names: tuple[str, ...]) -> Public:
+        """Return the public facts of the rows of these periods, as `restrict` has them; reads nothing."""
+        return replace(public, size=None, version=f"{public.version} {self._called(names)}")
+
+    def _called(self, names: tuple[str, ...]) -> str:
+        return f"({self.column} in {_join_names(names)})"
 
     def __repr__(self) -> str:
         options = {"every": self.every, "total": self.total}

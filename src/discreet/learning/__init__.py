@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         SGDLogisticRegression as SGDLogisticRegression,
     )
     from .probe.safety import probe as probe
+    from .training.callbacks import Progress as Progress
+    from .training.callbacks import PublicSet as PublicSet
     from .training.data import (
         Augment as Augment,
     )
@@ -73,13 +75,12 @@ if TYPE_CHECKING:
         smallest_limit as smallest_limit,
     )
     from .training.trainer import (
-        Performance as Performance,
-    )
-    from .training.trainer import (
         Trainer as Trainer,
     )
-    from .training.watching import Progress as Progress
-    from .training.watching import PublicSet as PublicSet
+    from .training.trainer_options import Batches as Batches
+    from .training.trainer_options import Optimization as Optimization
+    from .training.trainer_options import Performance as Performance
+    from .training.trainer_options import Privacy as Privacy
 
 # The public names of each module. For those who check types, the same names are imported above.
 _NAMES = {
@@ -93,9 +94,10 @@ _NAMES = {
     "training.hugging_face": "TransformersTrainer",
     "training.gradient_noise": "Dense Toeplitz square_root",
     "training.optimizers": "SGD Adam warmup_cosine",
+    "training.trainer_options": "Batches Optimization Performance Privacy",
     "training.schedules": "BallsInBins Poisson TruncatedPoisson smallest_limit",
-    "training.trainer": "Performance Trainer",
-    "training.watching": "Progress PublicSet",
+    "training.trainer": "Trainer",
+    "training.callbacks": "Progress PublicSet",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -48,10 +48,10 @@ from ..tabular.estimator_base import (
     require_declared,
 )
 from ..tabular.rows import Design, features_of
+from .training.callbacks import Progress
 from .training.data import Examples, Tabular
 from .training.optimizers import SGD
 from .training.trainer import Trainer
-from .training.watching import Progress
 
 __all__ = ["DPClassifier", "DPRegressor", "SGDLogisticRegression", "default_batch", "encode_rows", "network"]
 

@@ -58,11 +58,13 @@ from .selection import (
     CellCounts,
     CellDistances,
     ExponentialMechanism,
+    Mistakes,
     PermuteAndFlip,
     RealScores,
     ReportNoisyMax,
     Select,
     TopK,
+    enough_rows,
 )
 from .sparse_vector import AboveThreshold, Component, RedrawnSparseVector, SparseVector, StableSparseVector
 from .stability import (
@@ -106,6 +108,7 @@ __all__ = [
     "Mechanism",
     "Median",
     "MinMax",
+    "Mistakes",
     "Noise",
     "Parallel",
     "PartMean",
@@ -143,6 +146,7 @@ __all__ = [
     "analytic_gaussian",
     "classical_gaussian",
     "discrete_gaussian",
+    "enough_rows",
     "enough_subsamples",
     "gaussian",
     "grid_response_design",

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,7 +31,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _require, sampling
+from .. import _require, _round, sampling
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, PUBLIC, REPLACE, Bounds, Neighbors, Public, require_relation
 from .._registry import described
@@ -56,11 +57,13 @@ __all__ = [
     "CellCounts",
     "CellDistances",
     "ExponentialMechanism",
+    "Mistakes",
     "PermuteAndFlip",
     "RealScores",
     "ReportNoisyMax",
     "Select",
     "TopK",
+    "enough_rows",
     "moves_one_way",
 ]
 
@@ -135,6 +138,25 @@ class ExponentialMechanism(_Selector):
     @property
     def event(self) -> Event:
         return BoundedRange(epsilon=self.epsilon, neighbors=self.neighbors)
+
+    def utility(self, candidates: int, *, failure: float, best: int = 1) -> float:
+        """Return (ln(candidates / best) + ln(1 / failure)) / rate: the chosen score is so far below the best
+        one, or further, with probability at most `failure`, where `best` of the candidates have the best
+        score.
+
+        How many do is a private fact: this theorem is for planning. `error` holds whatever the scores are.
+
+        Proof: each of the at most `candidates` scores that low weighs at most exp(-rate c) times what each of
+               the `best` ones weighs, with c the result; the ratio is candidates exp(-rate c) / best =
+               `failure`.
+        """
+        _require.integer(candidates=candidates, at_least=1)
+        _require.integer(best=best, at_least=1)
+        if best > candidates:
+            raise _require.fail("best", best, f"at most {candidates}, the number of candidates")
+        _require.open_probability(failure=failure)
+        logarithm = math.log(candidates / best) - math.log(failure)
+        return _round.up(_require.exact(logarithm, "utility") / self.rate)
 
     def pick(self, scores: Integers, entropy: Entropy) -> int:
         return sampling.argmax_gumbel(scores, self.rate, entropy)
@@ -432,6 +454,79 @@ class CellDistances(_Cells):
             y_counts += np.bincount(j, minlength=self.cells)
         distances = np.abs(np.subtract.outer(np.arange(self.cells), np.arange(self.cells)))
         return -np.add.outer(distances @ x_counts, distances @ y_counts).ravel()
+
+
+@_require.checked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistakes:
+    """Scores each hypothesis of a finite class by minus the number of rows on which it is wrong.
+
+    With `Select` and the exponential mechanism it is a private PAC learner (Kasiviswanathan, Lee, Nissim,
+    Raskhodnikova & Smith 2011, arXiv:0803.0924); `enough_rows` says how many rows it needs.
+
+    A hypothesis is a function of the values of `columns` in one row, which returns a value of `target`.
+
+    Guarantee: no score moves by more than 1, and all move the same way if a row appears or disappears.
+    Proof:     a row adds 0 or -1 to each score, from its own values alone: hypotheses are asked about one
+               row, and where one raises it counts as wrong.
+    Assumes:   hypotheses are functions: they keep nothing of the rows that they have seen.
+    """
+
+    columns: Annotated[tuple[str, ...], NON_EMPTY]
+    target: str
+    hypotheses: Annotated[tuple[Callable[..., Any], ...], NON_EMPTY]
+
+    def length(self, public: Public) -> int:
+        return len(self.hypotheses)
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        for name in (*self.columns, self.target):
+            public.fact(name)
+        return Sensitivity(linf=1, l0=len(self.hypotheses))
+
+    def moves_one_way(self, public: Public) -> bool:
+        return public.neighbors is ADD_REMOVE
+
+    def __call__(self, source: Source) -> Integers:
+        require_rows(source.public)
+        rows: Counter[tuple[Any, ...]] = Counter()
+        for batch in source.batches([*self.columns, self.target]):
+            columns = (arrow_columns.unpacked(column).to_pylist() for column in batch.columns)
+            rows.update(zip(*columns, strict=True))
+        wrong = [
+            sum(n * _is_wrong(one, row[:-1], row[-1]) for row, n in rows.items()) for one in self.hypotheses
+        ]
+        return -np.array(wrong, dtype=np.int64)
+
+
+def _is_wrong(hypothesis: Callable[..., Any], values: tuple[Any, ...], label: Any) -> bool:
+    try:
+        return not bool(hypothesis(*values) == label)
+    except Exception:
+        return True
+
+
+def enough_rows(hypotheses: int, *, epsilon: Real, accuracy: float, failure: float = 0.05) -> int:
+    """Return from how many rows on the exponential mechanism over so many hypotheses is an agnostic PAC
+    learner: its choice errs by at most `accuracy` more often than the best one, on the population that the
+    rows are independent draws from, except with probability `failure`. The scores are `Mistakes`, with a
+    sensitivity of 1 and not `monotone`.
+
+    Proof: let k be `hypotheses` and b be `failure`. With probability 1 - b/2 the choice errs on at most
+           (2 / epsilon) ln(2 k / b) rows more than the best (`ExponentialMechanism.utility`). By Hoeffding's
+           inequality and a union bound the shares of errors on n rows are all within sqrt(ln(4 k / b) /
+           (2 n)) of the population's, with probability 1 - b/2; this is paid twice. The sum is at most
+           `accuracy` from the result on (Kasiviswanathan et al. 2011, arXiv:0803.0924, with constants).
+    """
+    _require.integer(hypotheses=hypotheses, at_least=1)
+    _require.positive(epsilon=epsilon)
+    _require.open_probability(accuracy=accuracy, failure=failure)
+    sampling_error = 2 * math.sqrt(math.log(4 * hypotheses / failure) / 2)
+    noise_error = 2 * math.log(2 * hypotheses / failure) / float(epsilon)
+    # the positive root of noise_error x² + sampling_error x = accuracy, with x = 1 / sqrt(n)
+    root = (sampling_error + math.sqrt(sampling_error**2 + 4 * noise_error * accuracy)) / (2 * accuracy)
+    return math.ceil(root**2 * (1 + 1e-12))
 
 
 @described("mechanisms.Select")

@@ -176,7 +176,8 @@ class Models(SessionBase):
         that time and not before, so that the time tells nothing of the data; `progress` is then called with
         the job's public state. A local session returns as soon as it is done.
         """
-        if self.curator.away:
+        # A model that predicts is fitted and comes back as a file; of others, the release comes back.
+        if self.curator.away and (hasattr(estimator, "predict") or not hasattr(estimator, "mechanism")):
             return self.curator.run(  # type: ignore[call-arg]
                 estimator, target=target, features=features, checkpoint=checkpoint, text=text,
                 progress=progress, seconds=seconds,

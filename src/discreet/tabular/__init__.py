@@ -17,7 +17,13 @@ from .clusters import Clusters
 from .erm import LinearERM
 from .losses import Huber, Logistic, Squared
 from .model_cards import card, load, save
-from .perturbation import GradientPerturbation, ObjectivePerturbation, OutputPerturbation
+from .perturbation import (
+    GradientPerturbation,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    RowPerturbation,
+    excess_risk,
+)
 from .rows import Design
 from .scaler import PrivateScaler, Scaling
 from .second_moments import Moments, SecondMoments
@@ -87,10 +93,12 @@ __all__ = [
     "PrivateSearch",
     "PrivateScaler",
     "Ridge",
+    "RowPerturbation",
     "Scaling",
     "SecondMoments",
     "Squared",
     "card",
+    "excess_risk",
     "load",
     "save",
 ]

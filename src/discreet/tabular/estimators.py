@@ -122,8 +122,8 @@ class Linear(ArrayEstimator):
 
 @parameters
 class LogisticRegression(Classifier, Linear):
-    """Fits logistic regression privately: `method` is "objective", "output", "gradient" (perturbation), or
-    "auto", which chooses from public facts; `why_` gives the reason.
+    """Fits logistic regression privately: `method` is "objective", "output", "gradient" or "input"
+    (perturbation), or "auto", which chooses among the first three from public facts; `why_` gives the reason.
 
     `delta`: by default the session's, and 0 without a session; a method that is pure does not spend it.
     `regularization` is lambda, the 1 / C of scikit-learn, and by default computed from public facts; `l1` is

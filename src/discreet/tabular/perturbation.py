@@ -12,7 +12,7 @@ the exact noise covers (docs/decisions/0011-noise-inside-the-objective.md).
 Output perturbation: minimize the objective, and add noise to the minimizer.
 
 Defines gradient perturbation: gradient descent over all rows, with discrete Gaussian noise on every
-gradient.
+gradient; and input perturbation, noise on every row.
 
 Chooses between objective, output and gradient perturbation, from public facts alone, and says why.
 """
@@ -32,7 +32,7 @@ from scipy.special import gammaincinv, log_ndtr, ndtri
 
 from .. import _require, sampling
 from .._errors import InvalidInput
-from .._public import Categories, Public
+from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Categories, Neighbors, Public, require_relation
 from .._registry import described
 from .._require import at_least
 from ..accounting import ApproximateDP, Event, PureDP
@@ -41,8 +41,8 @@ from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from .erm import LEAST_STRENGTH, LinearERM, grid_sensitivity, power_of_two
-from .losses import Problem
-from .proximal import soft_threshold
+from .losses import Problem, minimize
+from .proximal import minimize_sparse, soft_threshold
 from .rows import Design, features_of
 
 Array = npt.NDArray[np.float64]
@@ -379,6 +379,18 @@ class ObjectivePerturbation(LinearERM):
         return length / self.strength + output_error
 
 
+def _noise_for(learner: LinearERM, sensitivity: Sensitivity) -> IntegerLaplace | IntegerGaussian:
+    """Return the noise of one model's vector of integers: discrete Laplace, or with a delta discrete
+    Gaussian."""
+    models, neighbors = learner.facts.models, learner.public.neighbors
+    if learner.delta == 0:
+        # 1e-12 less, so that the rounded sum over several models is not above epsilon
+        model_epsilon = learner.epsilon if models == 1 else learner.epsilon / models * (1 - 1e-12)
+        return IntegerLaplace.for_epsilon(model_epsilon, sensitivity=sensitivity, neighbors=neighbors)
+    rho = zcdp_rho(learner.epsilon, learner.delta) / models * (1 - 1e-12)
+    return IntegerGaussian.for_rho(rho, sensitivity=sensitivity, neighbors=neighbors)
+
+
 # The grid's cell is at most the distance of two neighbors' points, divided by this and by the square root of
 # the number of weights of a model (`Facts.width`), so that rounding adds at most 1/64 to the sensitivity.
 _OUTPUT_CELLS = 64
@@ -448,15 +460,7 @@ class OutputPerturbation(LinearERM):
         return grid_sensitivity(self._distance(strength) / self._cell(strength), self.facts.width)
 
     def _noise_at(self, strength: float) -> IntegerLaplace | IntegerGaussian:
-        sensitivity, models = self._sensitivity(strength), self.facts.models
-        if self.delta == 0:
-            # 1e-12 less, so that the rounded sum over several models is not above epsilon
-            model_epsilon = self.epsilon if models == 1 else self.epsilon / models * (1 - 1e-12)
-            return IntegerLaplace.for_epsilon(
-                model_epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
-            )
-        rho = zcdp_rho(self.epsilon, self.delta) / models * (1 - 1e-12)
-        return IntegerGaussian.for_rho(rho, sensitivity=sensitivity, neighbors=self.public.neighbors)
+        return _noise_for(self, self._sensitivity(strength))
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -616,11 +620,158 @@ class GradientPerturbation(LinearERM):
         return self.step * self.steps * math.sqrt(self.facts.width) * float(entry_error) * self.cell
 
 
+# The grid's cell is at most R divided by this and by the square root of the width, so that rounding adds at
+# most 1/64 of R to the sensitivity of a row.
+_ROW_CELLS = 64
+# The length of the gradient at which the solver stops, per row and as a multiple of G. Nothing but accuracy
+# rests on it: the rows that it is given are private already.
+_ROW_TOLERANCE = 2.0**-30
+
+
+@described("learning.RowPerturbation")
+@dataclass(frozen=True, kw_only=True)
+class RowPerturbation(LinearERM):
+    """Adds discrete noise to every row, and minimizes J on the noisy rows: input perturbation.
+
+    The loss of a row with label y = 1 or -1 is a function of <w, y x>, so that the noise is on y x, rounded
+    to a grid: discrete Laplace, and with a delta discrete Gaussian. It is the least accurate method: every
+    row, and not only the result, is protected, so that the curator need not be trusted with exact rows. J and
+    R: see `erm`.
+
+    Guarantee: `event`: for each model (one, or one per class against the others) one vector of integers per
+               unit, with exact discrete noise for its `sensitivity`.
+    Proof:     under a public number of units neighbors differ in one row, and only the noisy row made of it
+               has another distribution: y x moves by at most 2 R, in l2, before it is rounded
+               (`grid_sensitivity`). A unit without a row counts as a row of zeros, so that there is one noisy
+               row for each. They are sorted, so that all that follows is a function of the noisy rows,
+               wherever the rows stood: post-processing.
+    Accuracy:  with e the length of the longest noise, n the number of rows and w* the minimizer of J,
+               |released - w*| is at most n e (L + f'' R |w*|) / lambda: so far do the gradients at w* differ,
+               and the objective on noisy rows is lambda-strongly convex. |w*|² is at most 2 n f(0) / lambda.
+    """
+
+    def _check(self) -> None:
+        require_relation(self.public.neighbors, REPLACE, ZERO_OUT, what="input perturbation")
+        self._rows  # noqa: B018 - refuses a table whose size is not public
+        if not self.loss.classifies or self.facts.joint > 1 or self.class_weights:
+            raise InvalidInput(
+                "input perturbation adds noise to rows that are multiplied by a label 1 or -1: it fits "
+                'classes, one against the rest (multi_class="ovr"), without class weights. Take '
+                'method="output" for anything else.'
+            )
+        self.noise  # noqa: B018 - price it now
+
+    @property
+    def _rows(self) -> int:
+        return self.public.declared_size("input perturbation")
+
+    @property
+    def strength(self) -> float:
+        """Return the lambda that is used: by default one row's curvature."""
+        return self.facts.curvature if self.regularization is None else float(self.regularization)
+
+    @property
+    def cell(self) -> float:
+        """Return the width of a cell of the grid that rows are rounded to."""
+        return power_of_two(self.facts.row_l2 / (_ROW_CELLS * math.sqrt(self.facts.width)))
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Return how far one row moves, in cells."""
+        return grid_sensitivity(2 * self.facts.row_l2 / self.cell, self.facts.width)
+
+    @cached_property
+    def noise(self) -> IntegerLaplace | IntegerGaussian:
+        return _noise_for(self, self.sensitivity)
+
+    @property
+    def event(self) -> Event:
+        return self.noise.event.repeated(self.facts.models) if self.facts.models > 1 else self.noise.event
+
+    @property
+    def assumption(self) -> None:
+        """Return None: the solver sees noisy rows only."""
+        return None
+
+    def _weights(self, problem: Problem, entropy: Entropy) -> Array:
+        cells = np.zeros((self._rows, self.facts.width), dtype=np.int64)
+        signed = problem.y[: self._rows, None] * np.asarray(problem.x[: self._rows], np.float64)
+        cells[: len(signed)] = np.rint(signed / self.cell)
+        noisy: Any = self.noise(cells.ravel(), entropy=entropy)
+        rows = noisy.reshape(cells.shape).astype(np.float64) * self.cell
+        rows = rows[np.lexsort(rows.T)]
+        longest = max(self.facts.row_l2, float(np.linalg.norm(rows, axis=1).max()))
+        problem = replace(problem, x=rows, y=np.ones(len(rows)), row_norm=longest)
+        tolerance = len(rows) * self.facts.gradient_l2 * _ROW_TOLERANCE
+        if self.l1 > 0:
+            return minimize_sparse(problem, self.penalties, tolerance)[0]
+        return minimize(problem, tolerance)[0]
+
+    @property
+    def expected_excess(self) -> float:
+        """Return an estimate of how far regularization and noise raise J above its minimum: noise of this
+        deviation changes the loss of each row by about `lipschitz` times the noise of its score."""
+        facts, deviation = self.facts, math.sqrt(self.noise.mean_squared_error) * self.cell
+        return self._bias + 2 * facts.size * facts.lipschitz * deviation * facts.expected_norm
+
+    def error(self, confidence: float = 0.95) -> float:
+        facts, rows = self.facts, self._rows
+        entries = rows * facts.width * facts.models
+        entry_error = float(self.noise.error(confidence, entries=entries)) + 1
+        longest = math.sqrt(facts.width) * entry_error * self.cell
+        norm = math.sqrt(2 * rows * self._loss_at_zero / self.strength)
+        slope = facts.lipschitz + facts.smoothness * facts.row_l2 * norm
+        return rows * (longest * slope + facts.gradient_l2 * _ROW_TOLERANCE) / self.strength
+
+
+def excess_risk(
+    rows: int,
+    width: int,
+    *,
+    epsilon: float,
+    delta: float,
+    steps: int | None = None,
+    lipschitz: float = 1.0,
+    diameter: float = 1.0,
+    neighbors: Neighbors = ADD_REMOVE,
+) -> float:
+    """Return a bound on the expected excess of the mean loss over its minimum, for noisy gradient descent
+    on a convex loss: with many steps about sqrt(2 width ln(1/delta)) / (epsilon rows), times `lipschitz` and
+    `diameter`.
+
+    The descent starts anywhere in a convex set of this diameter, is projected onto it after each of `steps`
+    steps (None: more and more of them), takes the gradients of all rows and averages the iterates. The number
+    of rows is public; `lipschitz` bounds the norm of a row's gradient in the set.
+
+    Guarantee: (epsilon, delta)-DP at this expected excess, at the best step size.
+    Proof:     let n be `rows`, d `width`, T `steps`, L `lipschitz`, D `diameter`, and c what one unit moves
+               the sum of gradients by, in l2: L, and 2 L if it is replaced. Noise of variance T c² / (2 rho)
+               on each sum is rho-zCDP, which implies (epsilon, delta)-DP (`zcdp_rho`), and makes the mean
+               gradient unbiased with a second moment of at most V = L² + d T c² / (2 rho n²). With F the mean
+               loss, s the step size and w* a minimizer, projection and convexity give 2 s E[F(w_t) - F(w*)]
+               <= E|w_t - w*|² - E|w_(t+1) - w*|² + s² V, and so D² / (2 s T) + s V / 2 for the mean iterate:
+               D sqrt(V / T) at s = D / sqrt(V T). No learner does better than about min(1, sqrt(d) /
+               (epsilon n)) on all such losses (Bassily, Smith & Thakurta 2014, arXiv:1405.7085, Section 5;
+               their descent, Section 2, takes stochastic steps and loses a power of a logarithm more).
+    """
+    _require.integer(rows=rows, width=width, at_least=1)
+    _require.positive(lipschitz=lipschitz, diameter=diameter)
+    change = lipschitz if neighbors is ADD_REMOVE else 2 * lipschitz
+    noise = width * change**2 / (2 * zcdp_rho(epsilon, delta) * rows**2)
+    if steps is None:
+        return diameter * math.sqrt(noise)
+    _require.integer(steps=steps, at_least=1)
+    return diameter * math.sqrt(lipschitz**2 / steps + noise)
+
+
 METHODS: dict[str, type[LinearERM]] = {
     "objective": ObjectivePerturbation,
     "output": OutputPerturbation,
     "gradient": GradientPerturbation,
+    "input": RowPerturbation,
 }
+# What "auto" chooses among: input perturbation is never the best of them.
+_AUTO = ("objective", "output", "gradient")
 
 
 def linear_mechanism(
@@ -650,7 +801,7 @@ def linear_mechanism(
         return METHODS[method](**fields), f"{method}: chosen by the caller."
     # gradient perturbation needs a delta
     return least_excess(
-        [METHODS[name](**fields) for name in METHODS if name != "gradient" or options.get("delta")]
+        [METHODS[name](**fields) for name in _AUTO if name != "gradient" or options.get("delta")]
     )
 
 

@@ -4,8 +4,8 @@ explanations, copies, releases, ledgers, jobs, and the steward's people, tokens,
 `dp.connect` is their client in Python. "Free" means: it costs no privacy, because it reads no data.
 
 The front desk (`desk_of`, a `front_desk.FrontDesk`) passes a request to a worker process, under a verb that
-names the worker's function for it. `look` is for verbs that read no data and answers as soon as it is done,
-`draw` a `look` that may take long; `ask` is for verbs that may read data, and holds the answer back until the
+names the worker's function for it. `look` is for verbs that read no data and answers as soon as it is done;
+`ask` is for verbs that may read data, and holds the answer back until the
 end of its public time, which does not depend on the data. A *live* mechanism is an interactive one: it is
 paid for at its start, and then answers questions.
 """
@@ -16,6 +16,7 @@ import asyncio
 import base64
 import math
 import os
+import re
 import time
 from pathlib import Path as File
 from typing import Annotated, Any
@@ -30,6 +31,7 @@ from .auth import ASKERS, EVERYBODY, allow, desk_of, granted, options_of, store_
 from .problems import DOCUMENTED, HTTPError
 from .server_store import Dataset, Person, Role
 
+Facts = dict[str, Any]
 router = APIRouter(prefix="/api/v1", responses=DOCUMENTED)
 Anybody = Annotated[Person, Depends(allow(*EVERYBODY))]
 Asker = Annotated[Person, Depends(allow(*ASKERS))]
@@ -43,106 +45,124 @@ JobId = Annotated[str, Path(min_length=32, max_length=32, pattern="^[0-9a-f]+$")
 
 
 @router.get("/me")
-async def me(person: Anybody) -> dict[str, Any]:
+async def me(person: Anybody) -> Facts:
     """Say who the token belongs to."""
     return {"name": person.name, "role": str(person.role)}
 
 
 @router.get("/datasets")
-async def datasets(request: Request, person: Anybody) -> dict[str, Any]:
+async def datasets(request: Request, person: Anybody) -> Facts:
     """List the datasets that the caller may see."""
     return {"datasets": [dataset.name for dataset in store_of(request).datasets(person)]}
 
 
 @router.get("/datasets/{name}")
-async def dataset(request: Request, name: DatasetName, person: Anybody) -> dict[str, Any]:
+async def dataset(request: Request, name: DatasetName, person: Anybody) -> Facts:
     """Describe a dataset: its public facts, and the account of the caller."""
-    facts = await desk_of(request).look("describe", person, granted(request, name, person))
+    facts = await looked(request, name, person, "describe")
     limits = desk_of(request).settings
     return {"name": name, "seconds": limits.seconds, "tick": limits.step, **facts}
 
 
 @router.get("/datasets/{name}/budget")
-async def budget(request: Request, name: DatasetName, person: Anybody) -> dict[str, Any]:
+async def budget(request: Request, name: DatasetName, person: Anybody) -> Facts:
     """Return what the caller has spent, and their limits."""
-    return await desk_of(request).look("budget", person, granted(request, name, person))
+    return await looked(request, name, person, "budget")
 
 
-@router.post("/datasets/{name}/preview")
-async def preview(
-    request: Request, name: DatasetName, body: bodies.PreviewBody, person: Asker
-) -> dict[str, Any]:
-    """Return the price and expected error of a question; free."""
-    return await desk_of(request).look("preview", person, granted(request, name, person), **options_of(body))
+async def looked(request: Request, name: str, person: Person, verb: str, **options: Any) -> Facts:
+    """Answer a request about a dataset that reads no data (`FrontDesk.look`)."""
+    return await desk_of(request).look(verb, person, granted(request, name, person), **options)
 
 
-@router.post("/datasets/{name}/workload/preview")
-async def preview_workload(
-    request: Request, name: DatasetName, body: bodies.WorkloadPreviewBody, person: Asker
-) -> dict[str, Any]:
-    """Return the price and expected errors of several questions together; free."""
-    return await desk_of(request).look("preview", person, granted(request, name, person), **options_of(body))
+def passes(path: str, verb: str, body: type, text: str, *, paid: bool, reply: Any = None) -> None:
+    """Add a route that passes its body to a worker under a verb. If it is not `paid`, it reads no data."""
+
+    async def route(request: Request, name: DatasetName, body: Any, person: Asker) -> Facts:
+        desk, dataset = desk_of(request), granted(request, name, person)
+        return await (desk.ask if paid else desk.look)(verb, person, dataset, **options_of(body))
+
+    route.__annotations__["body"] = body
+    documented: dict[int | str, Any] = {} if reply is None else {200: {"model": reply}}
+    router.post(f"/datasets/{{name}}{path}", responses=documented)(_named(route, path, text))
 
 
-@router.post("/datasets/{name}/query")
-async def query(request: Request, name: DatasetName, body: bodies.QueryBody, person: Asker) -> dict[str, Any]:
-    """Answer a question in SQL, for its price; the same question again is free."""
-    return await desk_of(request).ask("sql", person, granted(request, name, person), **options_of(body))
+def lists(path: str, verb: str, who: Any, text: str) -> None:
+    """Add a route that returns a page of a list (`bookkeeping.page`)."""
+
+    async def route(
+        request: Request, name: DatasetName, person: Any, last: Last = 100, first: First = None
+    ) -> Facts:
+        return await looked(request, name, person, verb, last=last, first=first)
+
+    route.__annotations__["person"] = who
+    router.get(f"/datasets/{{name}}{path}")(_named(route, path, text))
 
 
-@router.post("/datasets/{name}/workload")
-async def workload(
-    request: Request, name: DatasetName, body: bodies.WorkloadBody, person: Asker
-) -> dict[str, Any]:
-    """Answer several counting questions together, for one price."""
-    return await desk_of(request).ask("workload", person, granted(request, name, person), **options_of(body))
+def shows(path: str, verb: str, text: str) -> None:
+    """Add a route that returns what has the number in its path."""
+
+    async def route(request: Request, name: DatasetName, number: Number, person: Asker) -> Facts:
+        return await looked(request, name, person, verb, number=number)
+
+    router.get(f"/datasets/{{name}}{path}")(_named(route, path, text))
 
 
-# The six verbs of the wire: ask, start, answer, feed and run a description, and read (`price` and the GET
-# routes of this module). `app.remote.RemoteCurator` is their client.
-RELEASED: dict[int | str, dict[str, Any]] = {200: {"model": bodies.Released}}
-STARTED: dict[int | str, dict[str, Any]] = {200: {"model": bodies.Started}}
+def _named(route: Any, path: str, text: str) -> Any:
+    """Return a route that the OpenAPI document names by its path, and describes by the text."""
+    route.__name__, route.__doc__ = re.sub(r"\W+", "_", path).strip("_"), text
+    return route
 
 
-@router.post("/datasets/{name}/price")
-async def price(
-    request: Request, name: DatasetName, body: bodies.MechanismBody, person: Asker
-) -> dict[str, Any]:
-    """Return the price of a described mechanism; free."""
-    return await desk_of(request).look("price", person, granted(request, name, person), **options_of(body))
-
-
-@router.post("/datasets/{name}/ask", responses=RELEASED)
-async def ask(request: Request, name: DatasetName, body: bodies.AskBody, person: Asker) -> dict[str, Any]:
-    """Run a described mechanism, for its price; the same question again is free."""
-    return await desk_of(request).ask("ask", person, granted(request, name, person), **options_of(body))
-
-
-@router.post("/datasets/{name}/start", responses=STARTED)
-async def start(request: Request, name: DatasetName, body: bodies.StartBody, person: Asker) -> dict[str, Any]:
-    """Pay for a described live mechanism, and open it."""
-    return await desk_of(request).ask("start", person, granted(request, name, person), **options_of(body))
-
-
-@router.post("/datasets/{name}/answer", responses=RELEASED)
-async def answer(
-    request: Request, name: DatasetName, body: bodies.AnswerBody, person: Asker
-) -> dict[str, Any]:
-    """Put a question to a live mechanism that the caller started; free."""
-    return await desk_of(request).ask("answer", person, granted(request, name, person), **options_of(body))
-
-
-@router.post("/datasets/{name}/feed", responses=RELEASED)
-async def feed(request: Request, name: DatasetName, body: bodies.FeedBody, person: Asker) -> dict[str, Any]:
-    """Close one tick of a stream, or continue a live mechanism with the table as it is now, the next version
-    of the table; free."""
-    return await desk_of(request).ask("feed", person, granted(request, name, person), **options_of(body))
+# Questions whose descriptions are built on the server, for curl and the console; then the six verbs of the
+# wire: ask, start, answer, feed and run a description, and read (`price` and the GET routes of this module).
+# `app.remote.RemoteCurator` is their client.
+FREE: tuple[tuple[str, str, type, str], ...] = (
+    ("/preview", "preview", bodies.PreviewBody, "Return the price and expected error of questions; free."),
+    ("/plan", "plan", bodies.PlanBody, "Split an epsilon so that the weighted error is least; free."),
+    (
+        "/explain",
+        "explain",
+        bodies.ExplainBody,
+        "Explain a price, a question, a release, the ledger; free.",
+    ),
+    ("/copies/preview", "preview_copy", bodies.SynthesizeBody, "Return the price of a copy; free."),
+    ("/price", "price", bodies.MechanismBody, "Return the price of a described mechanism; free."),
+)
+PAID: tuple[tuple[str, str, type, str], ...] = (
+    ("/query", "sql", bodies.QueryBody, "Answer a question in SQL, for its price; the same again is free."),
+    ("/workload", "workload", bodies.WorkloadBody, "Answer several counting questions for one price."),
+    ("/ask", "ask", bodies.AskBody, "Run a described mechanism, for its price; the same again is free."),
+    ("/start", "start", bodies.StartBody, "Pay for a described live mechanism, and open it."),
+    ("/answer", "answer", bodies.AnswerBody, "Put a question to a live mechanism of the caller's; free."),
+    ("/feed", "feed", bodies.FeedBody, "Close a tick of a stream, or go on with a new version of the table."),
+)
+REPLIES = {"/start": bodies.Started} | dict.fromkeys(("/ask", "/answer", "/feed"), bodies.Released)
+for routes, is_paid in ((FREE, False), (PAID, True)):
+    for each in routes:
+        passes(*each, paid=is_paid, reply=REPLIES.get(each[0]))
+# Lists, all to the steward and to an analyst their own and those served to them; and what is in them.
+LISTS: tuple[tuple[str, str, Any, str], ...] = (
+    ("/ledger", "ledger", Anybody, "Show the ledger; to an analyst their own charges."),
+    ("/releases", "releases", Asker, "List stored releases."),
+    ("/copies", "copies", Asker, "List synthetic copies."),
+    ("/live", "all_live", Asker, "List live mechanisms, such as streams."),
+)
+SINGLE: tuple[tuple[str, str, str], ...] = (
+    ("/releases/{number}", "releases", "Return a stored release."),
+    ("/copies/{number}", "copy", "Return the released model of a copy, and its card."),
+    ("/live/{number}", "live", "Return what a live mechanism has released so far; free."),
+)
+for path, verb, who, text in LISTS:
+    lists(path, verb, who, text)
+for path, verb, text in SINGLE:
+    shows(path, verb, text)
 
 
 @router.post("/datasets/{name}/run")
 async def run(
     request: Request, name: DatasetName, body: bodies.RunBody, person: Asker, response: Response
-) -> dict[str, Any]:
+) -> Facts:
     """Run what may take long, such as a model or a synthetic copy, for its price. With `seconds` it is a job,
     and the reply is its id, with status 202: the result is shown that long after the job's process was ready,
     and not before. Without, the reply is the result."""
@@ -168,64 +188,18 @@ async def run(
     return {"id": desk.submit(verb, person, dataset, body.seconds, options_of(work))}
 
 
-@router.get("/datasets/{name}/live")
-async def all_live(request: Request, name: DatasetName, person: Asker, last: Last = 100) -> dict[str, Any]:
-    """List live mechanisms, such as streams: all to the steward, to an analyst their own."""
-    return await desk_of(request).look("all_live", person, granted(request, name, person), last=last)
-
-
-@router.get("/datasets/{name}/live/{number}")
-async def live(request: Request, name: DatasetName, number: Number, person: Asker) -> dict[str, Any]:
-    """Return what a live mechanism has released so far; free."""
-    desk, dataset = desk_of(request), granted(request, name, person)
-    return await desk.look(
-        "live", person, dataset, number=number, horizon=desk.times.horizon(person, dataset)
-    )
-
-
-@router.get("/datasets/{name}/releases")
-async def releases(
-    request: Request, name: DatasetName, person: Asker, last: Last = 100, first: First = None
-) -> dict[str, Any]:
-    """List stored releases: all to the steward; to an analyst their own and those served to them."""
-    return await stored_releases(request, name, person, last=last, first=first)
-
-
-@router.get("/datasets/{name}/releases/{number}")
-async def release(request: Request, name: DatasetName, number: Number, person: Asker) -> dict[str, Any]:
-    """Return a stored release."""
-    return await stored_releases(request, name, person, last=1, number=number)
-
-
-async def stored_releases(request: Request, name: str, person: Person, **options: Any) -> dict[str, Any]:
-    """Return stored releases; an analyst's own once their public time is over (`PublicTimes.horizon`)."""
-    desk, dataset = desk_of(request), granted(request, name, person)
-    return await desk.look(
-        "releases", person, dataset, horizon=desk.times.horizon(person, dataset), **options
-    )
-
-
-@router.get("/datasets/{name}/ledger")
-async def ledger(
-    request: Request, name: DatasetName, person: Anybody, last: Last = 100, first: First = None
-) -> dict[str, Any]:
-    """Show the ledger: all of it to steward and auditor, an analyst's own charges to an analyst."""
-    dataset = granted(request, name, person)
-    return await desk_of(request).look("ledger", person, dataset, last=last, first=first)
-
-
 @router.get("/datasets/{name}/ledger/check")
 async def check(
     request: Request,
     name: DatasetName,
     person: Annotated[Person, Depends(allow(Role.STEWARD, Role.AUDITOR))],
-) -> dict[str, Any]:
+) -> Facts:
     """Verify every hash, signature and total of the ledger."""
-    return await desk_of(request).look("check", person, granted(request, name, person))
+    return await looked(request, name, person, "check")
 
 
 @router.get("/jobs")
-async def jobs(request: Request, person: Asker) -> dict[str, Any]:
+async def jobs(request: Request, person: Asker) -> Facts:
     """List your jobs."""
     granted_to = {dataset.name for dataset in store_of(request).datasets(person)}
     rows = [job for job in store_of(request).jobs(person.name) if job["dataset"] in granted_to]
@@ -233,20 +207,20 @@ async def jobs(request: Request, person: Asker) -> dict[str, Any]:
 
 
 @router.get("/jobs/{job}")
-async def job(request: Request, job: JobId, person: Asker) -> dict[str, Any]:
+async def job(request: Request, job: JobId, person: Asker) -> Facts:
     """Return the public facts of a job, and its result once its public time is over."""
     row = own_job(request, job, person)
     return job_json(row) | {"result": row["result"]}
 
 
 @router.delete("/jobs/{job}")
-async def cancel(request: Request, job: JobId, person: Asker) -> dict[str, Any]:
+async def cancel(request: Request, job: JobId, person: Asker) -> Facts:
     """Cancel a job. What it was charged stays charged."""
     own_job(request, job, person)
     return {"cancelled": desk_of(request).cancel(job)}
 
 
-def own_job(request: Request, job: str, person: Person) -> dict[str, Any]:
+def own_job(request: Request, job: str, person: Person) -> Facts:
     """Return a job of this person, on a dataset that is still granted to them."""
     rows = store_of(request).jobs(person.name, job)
     if not rows or store_of(request).dataset(rows[0]["dataset"], person) is None:
@@ -254,7 +228,7 @@ def own_job(request: Request, job: str, person: Person) -> dict[str, Any]:
     return rows[0]
 
 
-def job_json(job: dict[str, Any]) -> dict[str, Any]:
+def job_json(job: dict[str, Any]) -> Facts:
     """Return the public facts of a job. "elapsed" is the time since its process was ready, in whole seconds:
     0 while the job waits, null once it has ended. It says nothing of the progress of the work."""
     # Within 0 and `seconds`, even if the machine's clock was set in the meantime.
@@ -272,58 +246,7 @@ Form = Annotated[str, Path(pattern="^(parquet|csv)$")]
 MEDIA_TYPES = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv; charset=utf-8"}
 
 
-@router.post("/datasets/{name}/plan")
-async def plan(request: Request, name: DatasetName, body: bodies.PlanBody, person: Asker) -> dict[str, Any]:
-    """Split an epsilon among questions and models so that the weighted error is least; free."""
-    return await desk_of(request).look("plan", person, granted(request, name, person), **options_of(body))
-
-
-@router.post("/datasets/{name}/explain")
-async def explain(
-    request: Request, name: DatasetName, body: bodies.ExplainBody, person: Asker
-) -> dict[str, Any]:
-    """Explain what a price, a planned question, a stored release or the ledger means for one person; free."""
-    return await explained(request, name, person, **options_of(body))
-
-
-async def explained(request: Request, name: str, person: Person, **options: Any) -> dict[str, Any]:
-    """Return an explanation; a stored release is explained once its public time is over
-    (`PublicTimes.horizon`)."""
-    desk, dataset = desk_of(request), granted(request, name, person)
-    return await desk.look("explain", person, dataset, horizon=desk.times.horizon(person, dataset), **options)
-
-
 # synthetic copies; a job makes them (`run`)
-
-
-@router.post("/datasets/{name}/copies/preview")
-async def preview_copy(
-    request: Request, name: DatasetName, body: bodies.SynthesizeBody, person: Asker
-) -> dict[str, Any]:
-    """Return the price of a synthetic copy; free. A job makes the copy itself."""
-    dataset = granted(request, name, person)
-    return await desk_of(request).look("preview_copy", person, dataset, **options_of(body))
-
-
-@router.get("/datasets/{name}/copies")
-async def copies(
-    request: Request, name: DatasetName, person: Asker, last: Last = 100, first: First = None
-) -> dict[str, Any]:
-    """List synthetic copies: all to the steward; to an analyst their own and those served to them."""
-    return await of_copies(request, name, person, "copies", last=last, first=first)
-
-
-async def of_copies(request: Request, name: str, person: Person, verb: str, **options: Any) -> dict[str, Any]:
-    """Run a free verb on synthetic copies whose public time is over (`PublicTimes.horizon`), in a worker that
-    has no table open."""
-    desk, dataset = desk_of(request), granted(request, name, person)
-    return await desk.draw(verb, person, dataset, horizon=desk.times.horizon(person, dataset), **options)
-
-
-@router.get("/datasets/{name}/copies/{number}")
-async def copy(request: Request, name: DatasetName, number: Number, person: Asker) -> dict[str, Any]:
-    """Return the released model of a copy, from which any number of rows can be drawn, and its card."""
-    return await of_copies(request, name, person, "copy", number=number)
 
 
 @router.get(
@@ -332,30 +255,12 @@ async def copy(request: Request, name: DatasetName, number: Number, person: Aske
     responses={200: {"content": {kind: {} for kind in MEDIA_TYPES.values()}}},
 )
 async def copy_rows(
-    request: Request,
-    name: DatasetName,
-    number: Number,
-    form: Form,
-    person: Asker,
-    rows: Rows = None,
+    request: Request, name: DatasetName, number: Number, form: Form, person: Asker, rows: Rows = None,
     seed: Seed = None,
-) -> Response:
+) -> Response:  # fmt: skip
     """Download rows of a copy: Parquet with its card inside, or CSV; the same rows for the same seed."""
-    return await rows_file(request, name, number, form, person, rows, seed)
-
-
-async def rows_file(
-    request: Request,
-    name: str,
-    number: int,
-    form: str,
-    person: Person,
-    rows: int | None = None,
-    seed: int | None = None,
-) -> Response:
-    """Return the rows of a copy as a file."""
     options = {"number": number, "form": form, "rows": rows, "seed": seed}
-    facts = await of_copies(request, name, person, "copy_rows", **options)
+    facts = await looked(request, name, person, "copy_rows", **options)
     headers = {"Content-Disposition": f'attachment; filename="copy-{number}.{form}"'}
     return Response(base64.b64decode(facts["file"]), media_type=MEDIA_TYPES[form], headers=headers)
 
@@ -363,10 +268,10 @@ async def rows_file(
 @router.post("/datasets/{name}/copies/{number}/query")
 async def ask_copy(
     request: Request, name: DatasetName, number: Number, body: bodies.CopyQueryBody, person: Asker
-) -> dict[str, Any]:
+) -> Facts:
     """Answer SQL from the rows of a copy; free. The answer has no error bound: how far it is from the true
     one is not said."""
-    return await of_copies(request, name, person, "ask_copy", number=number, **options_of(body))
+    return await looked(request, name, person, "ask_copy", number=number, **options_of(body))
 
 
 Steward = Annotated[Person, Depends(allow(Role.STEWARD))]
@@ -375,13 +280,13 @@ TokenId = Annotated[str, Path(min_length=16, max_length=16, pattern="^[0-9a-f]+$
 
 
 @router.get("/people")
-async def people(request: Request, person: Steward) -> dict[str, Any]:
+async def people(request: Request, person: Steward) -> Facts:
     """List people and roles."""
     return {"people": [{"name": name, "role": str(role)} for name, role in store_of(request).people()]}
 
 
 @router.post("/people", status_code=201)
-async def add_person(request: Request, body: bodies.PersonBody, person: Steward) -> dict[str, Any]:
+async def add_person(request: Request, body: bodies.PersonBody, person: Steward) -> Facts:
     """Add a person. Without a token they cannot do anything yet."""
     store_of(request).add_person(body.name, body.role)
     # A policy may have named this analyst before the person was added.
@@ -391,7 +296,7 @@ async def add_person(request: Request, body: bodies.PersonBody, person: Steward)
 
 
 @router.delete("/people/{who}")
-async def remove_person(request: Request, who: PersonName, person: Steward) -> dict[str, Any]:
+async def remove_person(request: Request, who: PersonName, person: Steward) -> Facts:
     """Remove a person with their tokens and log-ins. What they spent stays spent."""
     if who == person.name:
         raise HTTPError("InvalidInput", "you cannot remove yourself. Nobody was removed.")
@@ -408,13 +313,13 @@ async def remove_person(request: Request, who: PersonName, person: Steward) -> d
 
 
 @router.get("/people/{who}/tokens")
-async def tokens(request: Request, who: PersonName, person: Steward) -> dict[str, Any]:
+async def tokens(request: Request, who: PersonName, person: Steward) -> Facts:
     """List the public ids of a person's tokens."""
     return {"tokens": store_of(request).tokens_of(who)}
 
 
 @router.post("/people/{who}/tokens", status_code=201)
-async def issue(request: Request, who: PersonName, body: bodies.TokenBody, person: Steward) -> dict[str, Any]:
+async def issue(request: Request, who: PersonName, body: bodies.TokenBody, person: Steward) -> Facts:
     """Issue a token, which is shown only once."""
     if store_of(request).role_of(who) is None:
         raise HTTPError("NotFound", "there is no person of this name. No token was made.")
@@ -425,7 +330,7 @@ async def issue(request: Request, who: PersonName, body: bodies.TokenBody, perso
 
 
 @router.delete("/tokens/{token}")
-async def revoke(request: Request, token: TokenId, person: Steward) -> dict[str, Any]:
+async def revoke(request: Request, token: TokenId, person: Steward) -> Facts:
     """Revoke a token by its public id."""
     owner = store_of(request).revoke_token(token)
     if owner is not None:
@@ -434,12 +339,12 @@ async def revoke(request: Request, token: TokenId, person: Steward) -> dict[str,
 
 
 @router.post("/drafts")
-async def draft(request: Request, body: bodies.DraftBody, person: Steward) -> dict[str, Any]:
+async def draft(request: Request, body: bodies.DraftBody, person: Steward) -> Facts:
     """Draft the schema of a file under a configured root, from names and types, never from values."""
     return await draft_of(request, person, body.path)
 
 
-async def draft_of(request: Request, person: Person, path: str) -> dict[str, Any]:
+async def draft_of(request: Request, person: Person, path: str) -> Facts:
     """Return the schema that lies beside a data file, or else a draft, and whether a ledger lies there."""
     desk = desk_of(request)
     folders = desk.settings.folders
@@ -452,23 +357,23 @@ async def draft_of(request: Request, person: Person, path: str) -> dict[str, Any
 
 
 @router.post("/datasets", status_code=201)
-async def add_dataset(request: Request, body: bodies.DatasetBody, person: Steward) -> dict[str, Any]:
+async def add_dataset(request: Request, body: bodies.DatasetBody, person: Steward) -> Facts:
     """Serve a dataset: write its schema beside the data, and create its ledger with a budget."""
     return await create_dataset(request, person, body)
 
 
-async def create_dataset(request: Request, person: Person, body: bodies.DatasetBody) -> dict[str, Any]:
+async def create_dataset(request: Request, person: Person, body: bodies.DatasetBody) -> Facts:
     """Create the dataset's ledger and register the dataset; one after the other, whether or not the client
     waits, so that no request changes a schema after its paths were checked for another."""
 
-    async def create() -> dict[str, Any]:
+    async def create() -> Facts:
         async with desk_of(request).adding:
             return await _create_dataset(request, person, body)
 
     return await asyncio.shield(asyncio.ensure_future(create()))
 
 
-async def _create_dataset(request: Request, person: Person, body: bodies.DatasetBody) -> dict[str, Any]:
+async def _create_dataset(request: Request, person: Person, body: bodies.DatasetBody) -> Facts:
     store, desk = store_of(request), desk_of(request)
     if any(body.name == existing.name for existing in store.datasets(person)):
         raise InvalidInput(f"there is a dataset named {body.name!r} already. Nothing was added.")
@@ -500,22 +405,22 @@ def _write_schema(schema: File, ledger: File, text: str) -> None:
 
 
 @router.get("/datasets/{name}/policy")
-async def policy(request: Request, name: DatasetName, person: Steward) -> dict[str, Any]:
+async def policy(request: Request, name: DatasetName, person: Steward) -> Facts:
     """Show the budgets in force."""
-    return await desk_of(request).look("policy", person, granted(request, name, person))
+    return await looked(request, name, person, "policy")
 
 
 @router.put("/datasets/{name}/policy")
 async def change_policy(
     request: Request, name: DatasetName, body: bodies.PolicyBody, person: Steward
-) -> dict[str, Any]:
+) -> Facts:
     """Change budgets and analysts from now on; the ledger keeps the change."""
     return await set_policy(request, person, name, body)
 
 
 async def set_policy(
     request: Request, person: Person, name: str, body: bodies.PolicyBody, was: str | None = None
-) -> dict[str, Any]:
+) -> Facts:
     """Change a policy, and with it who may see the dataset.
 
     `was` is the `policy_fingerprint` of the policy to be changed: the request is refused if another one is in

@@ -20,8 +20,7 @@ from ...session import Session
 from ...session.base import refusing
 from ...session.terms import Terms, WorkloadTerms
 from .. import requests
-from .estimator_json import estimator_of, model_json
-from .odds import odds
+from ..estimator_json import estimator_of, model_json
 from .sessions import Desk, Request, Result, numbers, session_of
 
 
@@ -89,12 +88,16 @@ def preview(desk: Desk, request: Request) -> Result:
     horizon = options.pop("horizon", 0.0)
     text = options.pop("sql", None)
     questions, in_odds = options.pop("queries", None), options.pop("in_odds", False)
+    if (text is None) == (questions is None):
+        raise InvalidInput("a preview is of one question, sql=, or of several together, queries=: give one.")
     query_preview = session.preview(text if questions is None else questions, **numbers(options))
     query_preview = replace(query_preview, answered=requests.shown_time(query_preview.answered, horizon))
     facts = requests.preview_json(query_preview)
     if in_odds:
         # Only for the console (the pages in the browser): where noise is Gaussian, an accountant computes the
         # odds, which takes seconds.
+        from ...explaining.odds import odds
+
         facts["odds"] = odds(query_preview.query.event, float(facts.get("delta") or 0.0))
     return facts
 

@@ -113,35 +113,27 @@ class TermsBody(Body):
 
 
 class PreviewBody(TermsBody):
-    """A question in SQL, whose price and error are to be shown."""
+    """A question in SQL whose price and error are to be shown, or several that are answered together: exactly
+    one of `sql` and `queries`."""
 
-    sql: SQL
+    sql: SQL | None = None
+    queries: Annotated[list[SQL], Field(min_length=1, max_length=200)] | None = None
 
 
-class QueryBody(PreviewBody, PaidBody):
+class QueryBody(TermsBody, PaidBody):
     """A question in SQL, to be paid for."""
 
+    sql: SQL
     fresh: bool = False
 
 
 @has_options(WorkloadTerms)
-class WorkloadTermsBody(Body):
-    """Several counting questions, answered together, and their price."""
+class WorkloadBody(PaidBody):
+    """Several counting questions, answered together, to be paid for."""
 
     queries: Annotated[list[SQL], Field(min_length=1, max_length=200)]
-    periods: Periods = None
-
-
-class WorkloadPreviewBody(WorkloadTermsBody):
-    """Several counting questions, whose price and error are to be shown."""
-
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-
-
-class WorkloadBody(WorkloadTermsBody, PaidBody):
-    """Several counting questions, to be paid for."""
-
     fresh: bool = False
+    periods: Periods = None
 
 
 class MechanismBody(Body):

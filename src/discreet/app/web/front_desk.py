@@ -41,7 +41,9 @@ STEWARD_SECONDS = 60.0
 # Verbs of free work that may take long, because what a request names can be large. A preview takes about 10
 # CPU-ms, one with Gaussian noise 2 s (an accountant searches), and one of 900 sums with a required accuracy
 # 1.4 s.
-SLOW_VERBS = ("plan", "explain", "preview_copy")
+SLOW_VERBS = ("plan", "explain", "preview_copy", "copies", "copy", "copy_rows", "ask_copy")
+# Verbs that show what was released.
+DATED = ("preview", "price", "explain", "releases", "live", "copies", "copy", "copy_rows", "ask_copy")
 # Characters of SQL from which on a preview counts as slow. Not tuned.
 LONG_SQL = 2_000
 
@@ -179,7 +181,7 @@ class PublicTimes:
 class FrontDesk:
     """Passes the requests of all routes to worker processes, and keeps count of who waits for what.
 
-    `look` and `draw` read no data and answer as soon as they can; `ask` may read data and answers at the end
+    `look` reads no data and answers as soon as it can; `ask` may read data and answers at the end
     of a public time; `change` and `steward` alter policies and datasets; `submit` starts a job. Workers of
     one kind form a `Lane`, with one queue of requests.
     """
@@ -255,31 +257,26 @@ class FrontDesk:
     async def look(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
         """Answer a request that reads no data and changes nothing, as soon as it is done.
 
-        What may take long goes to workers of its own, where it holds up nobody's preview.
+        What may take long goes to workers of its own, where it holds up nobody's preview. What shows releases
+        shows an analyst their own once their public time is over (`PublicTimes.horizon`).
         """
-        if verb in ("preview", "price"):
+        if verb in DATED:
             options["horizon"] = self.times.horizon(person, dataset)
+        lane = self.previews
         if takes_long(verb, options):
-            return await self.draw(verb, person, dataset, **options)
-        return await self._call_previews(verb, person, dataset, options)
+            lane = self.slow_free
+            lane.start_once()
+        return await self._call_free(lane, verb, person, dataset, options)
 
     async def change(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
         """Change a dataset's policy, or write a note into its ledger; this reads no data either."""
-        return await self._call_previews(verb, person, dataset, options)
+        return await self._call_free(self.previews, verb, person, dataset, options)
 
-    async def _call_previews(
-        self, verb: str, person: Person, dataset: Dataset, options: dict[str, Any]
+    async def _call_free(
+        self, lane: Lane, verb: str, person: Person, dataset: Dataset, options: dict[str, Any]
     ) -> dict[str, Any]:
         request = self._request(verb, person, dataset, options)
-        reply = await self.previews.call(request, time.monotonic() + FREE_SECONDS, person.name)
-        return _result(reply)
-
-    async def draw(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
-        """Answer a request that reads no data and may take long: plans, explanations, rows drawn from
-        synthetic copies, and questions to these."""
-        self.slow_free.start_once()
-        request = self._request(verb, person, dataset, options)
-        return _result(await self.slow_free.call(request, time.monotonic() + FREE_SECONDS, person.name))
+        return _result(await lane.call(request, time.monotonic() + FREE_SECONDS, person.name))
 
     async def steward(
         self, verb: str, person: Person, dataset: Dataset | None, **options: Any

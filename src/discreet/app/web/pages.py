@@ -83,7 +83,7 @@ def _kind(facts: Any) -> str:
 @router.get("/data/{name}")
 async def ask_page(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Show the page of one dataset: its columns, and the editor for a question."""
-    facts = await desk_of(request).look("describe", person, granted(request, name, person))
+    facts = await api.looked(request, name, person, "describe")
     public = _registry.from_json(facts["public"])
     columns = column_facts(public)
     hints = json.dumps({public.table: [column["name"] for column in columns]})
@@ -225,10 +225,8 @@ def answer_facts(answer: Any) -> dict[str, Any]:
 @router.get("/data/{name}/history")
 async def history(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Show what was asked before, with its price and its answer."""
-    releases = await api.stored_releases(request, name, person, last=200)
-    lines = (await desk_of(request).look("ledger", person, granted(request, name, person), last=200))[
-        "entries"
-    ]
+    releases = await api.looked(request, name, person, "releases", last=200)
+    lines = (await api.looked(request, name, person, "ledger", last=200))["entries"]
     charges = [line for line in lines if line["kind"] in ("charge", "served")]
     return render(
         request,
@@ -242,7 +240,7 @@ async def history(request: Request, name: str, person: Asker) -> HTMLResponse:
 
 async def _find_stored(request: Request, name: str, number: int, person: Person) -> tuple[Any, Any]:
     """Return a stored release as JSON, and its value; if that is a tuple of one item, the item."""
-    line = await api.stored_releases(request, name, person, last=1, number=number)
+    line = await api.looked(request, name, person, "releases", last=1, number=number)
     value = values.decode(line["value"])
     answer = value[0] if isinstance(value, tuple) and len(value) == 1 else value
     return line, answer
@@ -299,7 +297,7 @@ SHOWN = 500
 @router.get("/data/{name}/models")
 async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Show the form that submits a job to fit a model, and the person's jobs of this kind."""
-    facts = await desk_of(request).look("describe", person, granted(request, name, person))
+    facts = await api.looked(request, name, person, "describe")
     public = _registry.from_json(facts["public"])
     columns = [column for column in column_facts(public) if column["name"] != public.unit.column]
     return render(
@@ -417,7 +415,7 @@ async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
 
 async def _copies(request: Request, name: str, person: Person) -> list[dict[str, Any]]:
     """Return the latest synthetic copies that the person may see, the newest first."""
-    reply = await api.of_copies(request, name, person, "copies", last=100)
+    reply = await api.looked(request, name, person, "copies", last=100)
     oldest_first: list[dict[str, Any]] = reply["copies"]
     return oldest_first[::-1]
 
@@ -439,7 +437,7 @@ async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[
     names = [str(value) for value in raw.getlist("columns")]
     if not names:
         raise InvalidInput("choose at least one column. Nothing was charged.")
-    facts = await desk_of(request).look("describe", person, granted(request, name, person))
+    facts = await api.looked(request, name, person, "describe")
     public = _registry.from_json(facts["public"])
     binned = {column for column, fact in public.schema if isinstance(fact, Bounds | Dates)}
     options = {"epsilon": epsilon, "method": form.get("method") or "auto", "columns": names}
@@ -472,7 +470,7 @@ async def copy_file(request: Request, name: str, number: int, form: str, person:
     """Download the rows of a copy; `form` is the format of the file, "parquet" or "csv"."""
     if form not in api.MEDIA_TYPES:
         raise HTTPError("NotFound", "a copy is downloaded as parquet or csv.")
-    return await api.rows_file(request, name, number, form, person)
+    return await api.copy_rows(request, name, number, form, person)
 
 
 @router.post("/data/{name}/copies/{number}/ask")
@@ -482,7 +480,7 @@ async def ask_copy(request: Request, name: str, number: int, person: Asker) -> H
     # 20,000 is the limit of `bodies.SQL`, too.
     if not text or len(text) > 20_000:
         raise InvalidInput("write a question: one SELECT of at most 20,000 characters.")
-    facts = await api.of_copies(request, name, person, "ask_copy", number=number, sql=text)
+    facts = await api.looked(request, name, person, "ask_copy", number=number, sql=text)
     return render(request, "copy_answer.html", facts=facts, rows=facts["rows"][:SHOWN])
 
 
@@ -507,7 +505,7 @@ async def explain(request: Request, name: str, person: Asker) -> HTMLResponse:
     epsilon, delta = options.get("epsilon", 1.0), options.get("delta", 0.0)
     if not (math.isfinite(epsilon) and math.isfinite(delta) and 0 < epsilon <= 1e6 and 0 <= delta < 1):
         raise InvalidInput("an epsilon is above 0 and at most 1e6, and a delta from 0 to below 1.")
-    explanation = await api.explained(request, name, person, **options)
+    explanation = await api.looked(request, name, person, "explain", **options)
     # `Markup` is safe: `explaining.explanation.fragment` made this HTML, and escaped every text in it.
     return render(
         request, "explain.html", person=person, name=name, html=Markup(explanation["html"]),

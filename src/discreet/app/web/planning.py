@@ -5,8 +5,6 @@ A piece of work in a plan is a question, several questions that are answered tog
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from typing import Any
 
 from ... import _registry
@@ -16,12 +14,12 @@ from ...accounting.caps import requested_price_of
 from ...explaining import Explanation, Risk
 from ...explaining import explain as explain_price
 from ...explaining.explanation import fragment
+from ...explaining.odds import odds
 from ...explaining.subjects import USUAL_DELTA, explain_event
 from ...planning import Item, Model, Question, Together
+from ..estimator_json import describe_estimator, estimator_of
 from .bookkeeping import visible_releases
-from .estimator_json import describe_estimator, estimator_of
-from .odds import odds
-from .sessions import Desk, Request, Result, numbers, session_of
+from .sessions import Desk, Request, Result, exact, numbers, session_of
 
 
 def plan(desk: Desk, request: Request) -> Result:
@@ -77,7 +75,7 @@ def explain(desk: Desk, request: Request) -> Result:
         delta_option = {} if delta is None else {"delta": delta}
         return explanation_json(
             explain_price(
-                float(_registry.from_json(epsilon)),
+                float(exact(epsilon)),
                 audience=audience or "public",
                 neighbors=session.public.neighbors,
                 **delta_option,
@@ -123,29 +121,13 @@ def _delta_of(charge: Any, event: Any) -> float:
 
 
 def explanation_json(explanation: Explanation) -> Result:
-    """Return an explanation as JSON: its words, the numbers of its pictures, its text, and its HTML."""
-    sections = _to_json([dataclasses.asdict(section) for section in explanation.sections])
+    """Return an explanation as JSON: its event, its text, and its HTML, which has the pictures."""
     return {
         "title": explanation.title,
         "audience": explanation.audience,
         "event": explanation.risk.event.to_json(),
         "delta": explanation.risk.delta,
         "facts": [list(fact) for fact in explanation.facts],
-        "sections": sections,
         "text": str(explanation),
         "html": fragment(explanation),
     }
-
-
-def _to_json(value: Any) -> Any:
-    """Return plain lists and maps without the numbers that JSON cannot represent.
-
-    Infinity becomes None, minus infinity and NaN become their names.
-    """
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        return None if value == math.inf else str(value)
-    if isinstance(value, dict):
-        return {name: _to_json(item) for name, item in value.items()}
-    return [_to_json(item) for item in value] if isinstance(value, list | tuple) else value

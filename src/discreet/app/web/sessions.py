@@ -281,7 +281,13 @@ def numbers(options: Options) -> Options:
     The keys of "weights" are names of the analyst's columns, and are left as they are.
     """
     weights = options.get("weights")
-    values = {k: _registry.from_json(v) for k, v in options.items() if k != "weights" and v is not None}
-    if "split" in values:
-        values["split"] = tuple(values["split"])
-    return values | ({"weights": {k: _registry.from_json(v) for k, v in weights.items()}} if weights else {})
+    values = {k: exact(v) for k, v in options.items() if k != "weights" and v is not None}
+    return values | ({"weights": {k: exact(v) for k, v in weights.items()}} if weights else {})
+
+
+def exact(value: Any) -> Any:
+    """Return an option of a request: a plain value, or the fraction in {"fraction": "1/3"}; nothing else that
+    a description could name is made of it."""
+    if isinstance(value, dict) and value.keys() != {"fraction"}:
+        raise InvalidInput('a number is written 0.1 or {"fraction": "1/3"}, and not as another description.')
+    return _registry.from_json(value) if isinstance(value, dict) else value

@@ -14,13 +14,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ... import _registry, _require
+from ... import _require
 from ..._errors import DiscreetError, InvalidInput, LedgerError
 from ...curator import STEWARD
 from ...curator.budgeted import Withheld
 from ...curator.policy import check_epsilon
 from .. import requests
-from .sessions import Desk, Numbers, Request, Result, names_entry
+from .sessions import Desk, Numbers, Request, Result, exact, names_entry
 
 # A search with a secret number of runs enters its release after this share of its public time, whenever its
 # work was done. docs/promise.md names the figure. Chosen by hand, not tuned.
@@ -132,7 +132,7 @@ def _checked_price(request: Request, is_paid: bool) -> Request:
     """Return a request with its option "large_epsilon" beside the others; an epsilon above 20 is not paid
     without it. It is checked here, where people type it: in Python who writes code means it."""
     options = dict(request["options"])
-    prices = [_registry.from_json(options.get(name)) for name in ("epsilon", "rho")]
+    prices = [exact(options.get(name)) for name in ("epsilon", "rho")]
     if prices == [None, None] and options.get("within") is None and not is_paid:
         # such as a budget, for which the option is its own verb's
         return request

@@ -33,48 +33,40 @@ from ...session.streams import kind_of
 from ...streaming import ContinualCounter, Latest, OnlineLearner
 from .. import requests
 from .asking import check_groups
+from .bookkeeping import page
 from .sessions import Desk, Request, Result, entry_number, session_of, shown_number
 
 # The classes whose descriptions are read from the network, by package: what analysts ask with, and its parts.
 # Not here: events, budgets, models and their training (estimators are sent by their names, `estimator_json`;
-# of "learning" only two strategies of streams), and leaderboards without a guarantee.
-_NAMES = {
-    "public": """
-        Boolean Bounds Categories Dates Public Related Text Unit
-    """,
-    "query": """
-        Mean PublicSize Query Range SqlStatistic SqlVector WorkloadQuery
-    """,
-    "mechanisms": """
-        AboveThreshold AddNoise ApproximateQuantiles CellCounts CellDistances Clamp Count CountNonNull
-        CountsBelow Design DistanceToInstability Entry ExponentialMechanism Fold GridGaussian GridLaplace
-        GroupPrivate Histogram HistogramBounds InputPerturbation IntegerGaussian IntegerLaplace Kary Mean
-        MeanWithFoundBounds MinMax Parallel PartMean PartMode PermuteAndFlip PostProcessed PowerSum
-        ProposeTestRelease Quantile RandomizedResponse RedrawnSparseVector ReportNoisyMax Reports Round
-        SampleAndAggregate Select Sequential SmoothSensitivityMedian SparseVector StableMedian StableMode
-        StableSparseVector Stack SubsampleAggregateStable TopK Truncate Variance
-    """,
-    "learning": "Dense Toeplitz",
-    "matrix": """
-        AllRanges Attribute BinaryTree Buffered Cells Explicit Fourier Haar Identity Lower Marginals
-        Optimal PIdentity Prefix Product Residuals Total Tree Union WeightedTree WorkloadMechanism
-    """,
-    "adaptive": """
-        BernoulliChange Binomial Bound ChangeWatch Changepoint Check CrossCounts Decision Estimate
-        GaussianChange GoodnessOfFitTest GroupSums Hypothesis IndependenceTest LikelihoodScores Listed
-        Paprika PowerLaw PrivateBenjaminiHochberg ProportionTest RankScores TestResult Thresholdout
-        TruncatedExponential TwoSampleMeanTest YesNo
-    """,
-    "streaming": """
-        Advance Ball Box ClippedGradients ContinualCounter DyadicCounts HashedBits Latest LinearLoss
-        LogisticLoss OnlineLearner PerUnit Presence RunningSum Simplex SquaredDistance SquaredLoss
-    """,
-    "synthetic": """
-        AIM Constraint CopyDistance Domain DomainColumn Fitted Independent MST MWEM MarginalCounts
-        MeasuredTable PrivBayes
-    """,
-}
-NETWORK = frozenset(f"{package}.{name}" for package, names in _NAMES.items() for name in names.split())
+# of "learning" only strategies of streams, and what principal components need), and leaderboards without a
+# guarantee.
+_NAMES = """
+public: Boolean Bounds Categories Dates Public Related Text Unit
+query: Mean PublicSize Query Range SqlStatistic SqlVector WorkloadQuery
+mechanisms: AboveThreshold AddNoise ApproximateQuantiles CellCounts CellDistances Clamp Count CountNonNull
+  CountsBelow Design DistanceToInstability Entry ExponentialMechanism Fold GridGaussian GridLaplace
+  GroupPrivate Histogram HistogramBounds InputPerturbation IntegerGaussian IntegerLaplace Kary Mean
+  MeanWithFoundBounds MinMax Parallel PartMean PartMode PermuteAndFlip PostProcessed PowerSum
+  ProposeTestRelease Quantile RandomizedResponse RedrawnSparseVector ReportNoisyMax Reports Round
+  SampleAndAggregate Select Sequential SmoothSensitivityMedian SparseVector StableMedian StableMode
+  StableSparseVector Stack SubsampleAggregateStable TopK Truncate Variance
+learning: Dense Design SecondMoments Toeplitz
+matrix: AllRanges Attribute BinaryTree Buffered Cells Explicit Fourier Haar Identity Lower Marginals Optimal
+  PIdentity Prefix Product Residuals Total Tree Union WeightedTree WorkloadMechanism
+adaptive: BernoulliChange Binomial Bound ChangeWatch Changepoint Check CrossCounts Decision Estimate
+  GaussianChange GoodnessOfFitTest GroupSums Hypothesis IndependenceTest LikelihoodScores Listed Paprika
+  PowerLaw PrivateBenjaminiHochberg ProportionTest RankScores TestResult Thresholdout TruncatedExponential
+  TwoSampleMeanTest YesNo
+streaming: Advance Ball Box ClippedGradients ContinualCounter DyadicCounts HashedBits Latest LinearLoss
+  LogisticLoss OnlineLearner PerUnit Presence RunningSum Simplex SquaredDistance SquaredLoss
+synthetic: AIM Constraint CopyDistance Domain DomainColumn Fitted Independent MST MWEM MarginalCounts
+  MeasuredTable PrivBayes
+"""
+NETWORK = frozenset(
+    f"{package}.{name}"
+    for package, names in (part.split(":") for part in _NAMES.strip().replace("\n  ", " ").splitlines())
+    for name in names.split()
+)
 
 
 def read(description: Any) -> Any:
@@ -222,17 +214,12 @@ def all_live(desk: Desk, request: Request) -> Result:
         kind = _registry.class_of(described.get("type"))
         is_own = request["analyst"] in (STEWARD, entry.body.get("analyst"))
         if is_own and kind is not None and issubclass(kind, Interactive):
+            number = shown_number(desk, request, entry.seq)
+            line = {name: described.get(name) for name in ("type", "clock", "horizon")}
             lines.append(
-                {
-                    "number": shown_number(desk, request, entry.seq),
-                    "time": entry.time[:16] + "Z",
-                    "type": described["type"],
-                    "clock": described.get("clock"),
-                    "horizon": described.get("horizon"),
-                    "analyst": entry.body.get("analyst"),
-                }
+                {"number": number, "time": entry.time[:16] + "Z", **line, "analyst": entry.body["analyst"]}
             )
-    return {"live": lines[-request["options"]["last"] :]}
+    return page("live", lines, request["options"])
 
 
 def live(desk: Desk, request: Request) -> Result:

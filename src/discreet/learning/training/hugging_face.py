@@ -16,6 +16,8 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -28,10 +30,12 @@ from ..._public import Public
 from ...accounting import Event
 from ...sampling import Entropy
 from ..probe.safety import BATCH
+from .callbacks import PublicSet
 from .data import Examples
 from .optimizers import Adam, warmup_cosine
 from .schedules import build_schedule
-from .trainer import Performance, Trainer
+from .trainer import Trainer
+from .trainer_options import Performance
 
 # The label of a token that has no loss, in all of `transformers`.
 IGNORED = -100
@@ -44,7 +48,9 @@ _REFUSED = {
     "auto_find_batch_size": "the batch is part of the price; for memory use Performance(microbatch=...)",
     "label_smoothing_factor": "give a loss of your own to learning.Trainer",
     "fp16": "parameters stay in float32; use torch.autocast inside the model",
-    "bf16": "parameters stay in float32; use torch.autocast inside the model",
+    "load_best_model_at_end": "choose by `callbacks` that look at scores on public data",
+    "deepspeed": "use learning.across_workers",
+    "fsdp": "use learning.across_workers",
 }
 
 
@@ -201,7 +207,12 @@ class TransformersTrainer:
     only), `warmup_steps` or `warmup_ratio`, `lr_scheduler_type` ("linear", "cosine", "constant",
     "constant_with_warmup") and `gradient_checkpointing`. Settings that private training cannot follow are
     refused (`fp16`, say: `_REFUSED`); all others are not read. `max_grad_norm` is not read either: it clips
-    the gradient of a whole batch, which protects nobody, while `clip` bounds each example's gradient.
+    the gradient of a whole batch, which protects nobody, while `clip` bounds each example's gradient. With
+    `bf16` the model computes in bfloat16; `torch_compile` is `Performance(compiled=True)`.
+
+    `eval_dataset` is data that you declare PUBLIC, of the form of `train_dataset`; the model is scored on it
+    as `eval_strategy` says: "epoch" (also where it says nothing), or "steps" with `eval_steps`. `report_to`
+    names "tensorboard" or "wandb"; they get what any logger gets (`Progress.logged`).
 
     An item of `train_dataset` is a dict with input_ids (and attention_mask, token_type_ids), and the label or
     labels under the name `label`. `max_length` is the length that all texts are truncated or padded to.
@@ -229,6 +240,7 @@ class TransformersTrainer:
         label: str = "labels",
         people: Any = None,
         performance: Performance | None = None,
+        eval_dataset: Any = None,
     ) -> None:
         _require.integer(max_length=max_length, at_least=2)
         self.task = _task(model, task)
@@ -261,9 +273,23 @@ class TransformersTrainer:
             **run_length,
             optimizer=_optimizer(args),
             learning_rate=_rate(args, planned.steps),
-            performance=Performance() if performance is None else performance,
+            performance=_performance(args, performance),
             synthetic=like,
         )
+        self._loggers = _loggers(args)
+        self._validation = None
+        strategy = _name_of(_setting(args, "eval_strategy", "no"))
+        if eval_dataset is not None:
+            _require.one_of(("no", "epoch", "steps"), eval_strategy=strategy)
+            every = int(_setting(args, "eval_steps", 500)) if strategy == "steps" else None
+            held_out = PaddedTexts(eval_dataset, names, label, self.task, max_length, texts.pad)
+            held_out.check(getattr(model, "config", None))
+            batch = int(_setting(args, "per_device_eval_batch_size", 8))
+            self._validation = PublicSet(held_out, batch=batch, every=every)
+        elif strategy != "no":
+            raise InvalidInput(
+                f"eval_strategy={strategy!r} needs eval_dataset=, data that you declare public."
+            )
         self._trained: nn.Module | None = None
 
     @property
@@ -280,9 +306,11 @@ class TransformersTrainer:
 
     def train(self, session: Any = None, **options: Any) -> TransformersTrainer:
         """Train through a session of `examples`, which charges the price first; `options` are those of
-        `Session.train` (`checkpoint`, `every`, `progress`). Without a session nothing is charged: whoever is
-        responsible for the data must account for `event`. Then `options` are those of calling a `Trainer`
-        (`progress`)."""
+        `Session.train` (`checkpoint`, `every`, `progress`, `callbacks`). Without a session nothing is
+        charged: whoever is responsible for the data must account for `event`. Then `options` are those of
+        calling a `Trainer` (`progress`, `callbacks`)."""
+        options["callbacks"] = [*options.get("callbacks", ()), *(start() for start in self._loggers)]
+        options.setdefault("validation", self._validation)
         if session is None:
             release = self.trainer(self.examples, entropy=Entropy(), **options)
         else:
@@ -314,6 +342,39 @@ def _setting(args: Any, name: str, default: Any) -> Any:
     None."""
     value = args.get(name) if isinstance(args, Mapping) else getattr(args, name, None)
     return default if value is None else value
+
+
+def _name_of(value: Any) -> str:
+    """Return the text of a setting that may be an enumeration's member."""
+    return str(getattr(value, "value", value))
+
+
+def _performance(args: Any, performance: Performance | None) -> Performance:
+    """Return the options for time and memory, with those that the training arguments have."""
+    bf16, compiled = (bool(_setting(args, name, False)) for name in ("bf16", "torch_compile"))
+    precision = "bfloat16" if bf16 else None
+    return (performance or Performance()).updated(precision=precision, compiled=compiled or None)
+
+
+def _loggers(args: Any) -> list[Callable[[], Any]]:
+    """Return what starts the loggers that `report_to` names, when training begins."""
+    names = _setting(args, "report_to", "none")
+    starts: dict[str, Callable[[], Any]] = {
+        "tensorboard": lambda: import_module("torch.utils.tensorboard").SummaryWriter(
+            _setting(args, "logging_dir", None)
+        ),
+        "wandb": lambda: import_module("wandb").init(name=_setting(args, "run_name", None)),
+    }
+    listed = [name for name in ([names] if isinstance(names, str) else names) if name != "none"]
+    for name in listed:
+        if name not in starts:
+            raise Unsupported(
+                f"report_to={name!r} is not for private training: give 'tensorboard', 'wandb' or 'none', or "
+                "a logger of your own, train(callbacks=[...])."
+            )
+        if find_spec(name) is None:
+            raise InvalidInput(f"report_to={name!r}, and {name} is not installed.")
+    return [starts[name] for name in listed]
 
 
 def _task(model: nn.Module, task: str | None) -> str:
@@ -367,7 +428,7 @@ def _optimizer(args: Any) -> Adam:
         if _setting(args, name, False):
             raise Unsupported(f"{name} is not for private training: {why}.")
     optimizer = _setting(args, "optim", "adamw_torch")
-    if not str(getattr(optimizer, "value", optimizer)).startswith("adamw"):
+    if not _name_of(optimizer).startswith("adamw"):
         raise Unsupported(
             f"optim must be one of AdamW's names here, got {optimizer!r}: for another optimizer use "
             "learning.Trainer."
@@ -385,7 +446,7 @@ def _optimizer(args: Any) -> Adam:
 def _rate(args: Any, steps: int) -> Callable[[int], float]:
     """Return the function from a step, from 0 to steps - 1, to the factor of the learning rate."""
     scheduler = _setting(args, "lr_scheduler_type", "linear")
-    kind, warmup = str(getattr(scheduler, "value", scheduler)), _warmup_steps(args, steps)
+    kind, warmup = _name_of(scheduler), _warmup_steps(args, steps)
     if kind == "cosine":
         return warmup_cosine(steps, warmup)
     if kind not in ("linear", "constant", "constant_with_warmup"):

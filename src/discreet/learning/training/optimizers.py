@@ -285,7 +285,8 @@ def scheduled(learning_rate: Any, rate: float) -> Any:
     return anything else as it is. `rate` is the learning rate of the trainer's optimizer."""
     if isinstance(learning_rate, LRScheduler):
         own = learning_rate.optimizer
-        groups = [{**group, "params": [nn.Parameter(torch.empty(0))]} for group in own.param_groups]
+        nothing = nn.Parameter(torch.empty(0, device="cpu"))
+        groups = [{**group, "params": [nothing]} for group in own.param_groups]
         return Scheduled(copy.deepcopy(learning_rate, {id(own): _StandIn(groups, lr=rate)}), rate)
     if not callable(learning_rate):
         return learning_rate
@@ -293,7 +294,7 @@ def scheduled(learning_rate: Any, rate: float) -> Any:
         learning_rate(0)
     except Exception as error:
         try:
-            scheduler = learning_rate(_StandIn([nn.Parameter(torch.empty(0))], lr=rate))
+            scheduler = learning_rate(_StandIn([nn.Parameter(torch.empty(0, device="cpu"))], lr=rate))
         except Exception as cause:
             if "is not an Optimizer" not in str(error):
                 return learning_rate

@@ -11,11 +11,6 @@ moves the weights (Abadi et al. 2016, arXiv:1607.00133). The number of steps is 
 
 Checks a trainer's options when it is made: an option that failed only after the charge would cost the
 price of a run.
-
-Defines performance options of a trainer: time and memory, apart from what sets the price.
-
->>> Performance(microbatch=64)
-Performance(microbatch=64, isolate=False, compiled=False, precision='float32', device=None)
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, fields
 from typing import Annotated, Any
 
 import torch
@@ -42,7 +37,8 @@ from ..clipping.engine import ClippingEngine
 from ..clipping.norms import Adaptive, Clipping, as_clipping
 from ..probe.safety import made_up, probe
 from ..probe.single_examples import SMALL_BATCH, pick
-from . import checkpoints, federated, watching
+from . import checkpoints, federated
+from .callbacks import Progress, PublicSet, ReleasedWeights, StepWatch
 from .clipped_sums import Summands
 from .data import Augment, Tabular, empty_batch_of, examples_of, one_variant_each, require_same_shapes
 from .federated import LocalSGD
@@ -50,89 +46,7 @@ from .gradient_noise import GradientGrid
 from .optimizers import SGD, Adam, Optimizer, scheduled, start
 from .pooling import KeptBuffers, check_copyable, copied
 from .schedules import Cyclic, Indices, Poisson, Schedule, TruncatedPoisson, build_schedule
-from .watching import Progress, PublicSet, Watch
-
-
-@_require.checked
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Performance:
-    """Holds the options of a `Trainer` that change how fast it runs and how much memory it takes.
-
-    `microbatch` is the largest number of rows that go through the model together. `isolate` runs model and
-    loss example by example, so that they cannot mix examples. `compiled=True` trains with the code
-    that `torch.compile` generates, on batches that are filled up to a few public sizes (`padded_sizes`);
-    without it, a model that was given to `torch.compile` is trained by its original code. With
-    `precision="bfloat16"` the model computes in bfloat16 where torch's autocast does; norms, sums, noise and
-    weights stay in float32. With `device` a copy of the model is trained there ("cuda", "xpu"), and the
-    result comes back to where the model is; without, training runs where the model is.
-
-    Guarantee: the event of a run is the same for all values.
-    Proof:     the clipped sum of a batch is a sum over its examples, in whatever parts it is added up; noise
-               is drawn once per step. An example that fills up a batch has weight zero in the sum. The
-               size that a batch is filled up to depends on its secret size: it is never released, and shows,
-               as the batch size itself does, only in the running time of a step (docs/promise.md). For
-               bfloat16: docs/proofs/bfloat16.md.
-    """
-
-    microbatch: Annotated[int, at_least(1)] | None = None
-    isolate: bool = False
-    compiled: bool = False
-    precision: str = "float32"
-    device: str | None = None
-
-    def __post_init__(self) -> None:
-        _require.one_of(("float32", "bfloat16"), precision=self.precision)
-        _check_device(self.device)
-        if self.compiled and self.isolate:
-            raise InvalidInput(
-                "compiled=True and isolate=True do not go together: example by example nothing is compiled. "
-                "Give one of them."
-            )
-
-    def updated(self, **options: object) -> Performance:
-        """Return a copy with the options that the trainer was given by keyword; None means not given."""
-        set_options = {name: value for name, value in options.items() if value is not None}
-        # An option that is not at its default was given in performance=.
-        own, defaults = _require.field_values(self), _require.field_values(Performance())
-        twice = [name for name in set_options if own[name] != defaults[name]]
-        if twice:
-            raise InvalidInput(f"{twice[0]}= was given to the trainer and in performance=. Give it once.")
-        return replace(self, **set_options) if set_options else self  # type: ignore[arg-type]
-
-
-def _check_device(device: Any) -> None:
-    """Refuse a device that this machine, or this torch, does not have."""
-    if device is None:
-        return
-    if not isinstance(device, str | torch.device):
-        raise _require.fail("device", device, '"cuda", "xpu", "cpu" or None, for where the model is')
-    try:
-        torch.ones(1, device=device).item()
-    # torch has an error of its own for each kind of device that is not there.
-    except Exception as error:
-        raise InvalidInput(
-            f"device={str(device)!r} is not there, or nothing can be computed on it ({type(error).__name__}: "
-            f"{str(error).splitlines()[0]}). Leave out device=, to train where the model is."
-        ) from error
-
-
-def padded_sizes(expected: float, rate: float, microbatch: int | None = None) -> tuple[int, ...]:
-    """Return the public sizes that batches are filled up to: the expected size, and 2 standard deviations
-    less, 2 more and 5 more (chosen by hand, not tuned), each at most `microbatch`.
-
-    The deviation is that of a Poisson sample with `expected` members at sampling rate `rate`. A batch above
-    the largest size, which is rare, is run in parts. The sizes depend on the schedule alone.
-
-    >>> padded_sizes(256, 0.01)
-    (225, 256, 288, 336)
-    >>> padded_sizes(256, 0.01, microbatch=64)
-    (64,)
-    """
-    deviation = math.sqrt(expected * (1 - min(1.0, rate)))
-    sizes = {math.ceil(expected + k * deviation) for k in (-2, 0, 2, 5)}
-    largest = max(sizes) if microbatch is None else microbatch
-    return tuple(sorted({max(1, min(size, largest)) for size in sizes}))
-
+from .trainer_options import Batches, Optimization, Performance, Privacy, padded_sizes, spread
 
 # The number of steps whose learning rate is tried before anything is charged. Chosen by hand, so that a
 # function of plain Python takes less than about a tenth of a second for all of them.
@@ -310,7 +224,8 @@ class Trainer(Stepped):
     the rate itself, step by step. `average` is the decay of an average of the weights over the steps.
     `columns` says how a table is read as examples; `synthetic` is (inputs, targets) of made-up examples to
     try the model on, in place of those of `safety.made_up`. `performance` has the options for time and
-    memory; two of them may be given here: `microbatch=`, `isolate=`.
+    memory; two of them may be given here: `microbatch=`, `isolate=`. The other options may be given in
+    groups: `privacy=Privacy(...)`, `batches=Batches(...)`, `optimization=Optimization(...)`.
 
     Guarantee: `event`, under the neighboring relation of `public`, for everything that is released: the
                trained model, and every model on the way.
@@ -347,10 +262,25 @@ class Trainer(Stepped):
     isolate: InitVar[bool | None] = field(default=None, kw_only=True)
     columns: Tabular | None = field(default=None, kw_only=True)
     synthetic: tuple[Any, Any] | None = field(default=None, kw_only=True)
+    privacy: InitVar[Privacy | None] = field(default=None, kw_only=True)
+    batches: InitVar[Batches | None] = field(default=None, kw_only=True)
+    optimization: InitVar[Optimization | None] = field(default=None, kw_only=True)
     schedule: Schedule = field(init=False, repr=False)
     event: Event = field(init=False)
 
-    def __post_init__(self, microbatch: int | None, isolate: bool | None) -> None:
+    def __post_init__(
+        self,
+        microbatch: int | None,
+        isolate: bool | None,
+        privacy: Privacy | None,
+        batches: Batches | None,
+        optimization: Optimization | None,
+    ) -> None:
+        defaults = {f.name: f.default for f in fields(self)}
+        for name, value in spread(privacy=privacy, batches=batches, optimization=optimization).items():
+            if getattr(self, name) is not defaults[name]:
+                raise InvalidInput(f"{name}= was given to the trainer and in a group. Give it once.")
+            self._set(name, value)
         if not isinstance(self.public, Public):
             raise _require.fail(
                 "public", type(self.public).__name__, "Public(...), the facts that the data have: data.public"
@@ -501,14 +431,14 @@ class Trainer(Stepped):
         validation: PublicSet | None = None,
         source: AnySource | None = None,
         delta: float | None = None,
-    ) -> Watch:
+    ) -> StepWatch:
         """Return what a run calls after each step with public facts, its `Progress`.
 
         `progress` is a function, True for a progress bar, or None for one in terminals and notebooks only.
         `callbacks` are functions, writers of TensorBoard or runs of W&B; `validation` is data that you
         declare public. `delta` is that of epsilon so far, where the trainer has none.
         """
-        return Watch(self, progress, callbacks, validation, source, delta)
+        return StepWatch(self, progress, callbacks, validation, source, delta)
 
     def rehearse(self, source: AnySource) -> None:
         """Try model and loss on made-up examples of the source's shapes, before anything is charged; no value
@@ -537,8 +467,8 @@ class Trainer(Stepped):
         if not engine.half:
             return
         try:
-            with engine.attached(), forked_generator():
-                engine.gradients(*pick((inputs, targets), torch.arange(SMALL_BATCH)))
+            with engine.attached(), forked_generator(engine.device):
+                engine.gradients(*pick((inputs, targets), torch.arange(SMALL_BATCH, device="cpu")))
         except Exception as error:
             raise Unsupported(
                 f"the model does not run in bfloat16: {type(error).__name__}: {error}. Leave precision= out. "
@@ -603,7 +533,7 @@ class TrainingRun:
             trainer.schedule.divisor,
             self.deviation,
         )
-        self._released = watching.ReleasedWeights(trainer, self.values, self.averaged)
+        self._released = ReleasedWeights(trainer, self.values, self.averaged)
         batches = trainer.schedule.batches(examples.size, entropy)
         self._batches: Iterator[Indices] = self.summands.read_ahead(batches)
         self._context = ExitStack()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ...accounting import Event
-    from ...explaining import Risk
+from .._public import REPLACE
+from ..accounting import Event
+from .risk import Risk
+from .subjects import USUAL_DELTA
+from .words import out_of
 
 
 def odds(event: Event, delta: float) -> str:
@@ -21,11 +21,6 @@ def odds(event: Event, delta: float) -> str:
     >>> odds(PureDP(epsilon=0.1), 0.0)[-19:]
     'say, at most 55:45.'
     """
-    # Imported here: `asking` imports this module, and most of its requests need no odds.
-    from ..._public import REPLACE
-    from ...explaining import Risk
-    from ...explaining.subjects import USUAL_DELTA
-
     risk = Risk(event, delta)
     if not risk.bounded:
         risk = Risk(event, USUAL_DELTA)
@@ -50,16 +45,12 @@ def odds(event: Event, delta: float) -> str:
 
 def _except(risk: Risk) -> str:
     """Return the words for the probability that the bound fails; none if it always holds."""
-    from ...explaining.words import out_of
-
     return f" (except with a chance of {out_of(risk.odds_fail)})" if risk.odds_fail else ""
 
 
 def _bet(risk: Risk) -> str | None:
     """Return the highest probability that a belief of 50% can reach, rounded up as explanations round it, as
     a bet such as "55:45"; None above 99.9%."""
-    from ...explaining.words import out_of
-
     count, _, per = out_of(risk.after(0.5)).replace(",", "").partition(" in ")
     if per not in ("100", "1000") or not count.isdigit() or count == per:
         return None

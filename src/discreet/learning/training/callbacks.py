@@ -182,7 +182,7 @@ class PublicSet:
             yield from DataLoader(self.data, batch_size=self.batch, generator=torch.Generator())
 
 
-class Watch:
+class StepWatch:
     """Is called after each step of a run: scores the model when that is due, and calls all callbacks."""
 
     def __init__(

@@ -11,9 +11,9 @@ import inspect
 import json
 from typing import Any
 
-from ... import _require
-from ..._errors import InvalidInput
-from ..._registry import DEEPEST
+from .. import _require
+from .._errors import InvalidInput
+from .._registry import DEEPEST
 
 # Estimators whose parameters, apart from those in `PYTHON`, are numbers, texts, lists and other estimators.
 NAMES = (
@@ -29,7 +29,6 @@ NAMES = (
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
-    "PCA",
     "PrivateSearch",
     "Ridge",
     "SGDLogisticRegression",
@@ -83,7 +82,7 @@ def _plain(key: str, value: Any) -> Any:
 def estimator_of(described: Any, depth: int = 0) -> Any:
     """Return the estimator that a description names; `depth` is how many descriptions it is nested in."""
     # Imported when a description is first read: most workers never load them.
-    from ... import learning, tabular
+    from .. import learning, tabular
 
     well_formed = isinstance(described, dict) and described.keys() <= {"estimator", "parameters"}
     name = described.get("estimator") if well_formed else None
@@ -127,8 +126,8 @@ def _value_of(key: str, value: Any, depth: int, level: int = 0) -> Any:
 def model_json(fitted: Any) -> dict[str, Any]:
     """Return a fitted model as the JSON of its file; never as a pickle."""
     if "module_" in vars(fitted):
-        from ...learning.model_files import dumps
+        from ..learning.model_files import dumps
     else:
-        from ...tabular.model_cards import dumps
+        from ..tabular.model_cards import dumps
 
     return {"model": json.loads(dumps(fitted))}

@@ -14,7 +14,7 @@ from torch.utils.data import Subset, TensorDataset
 import discreet as dp
 from discreet import InvalidInput, PrivateFact
 from discreet.learning import Adaptive, Examples, PublicSet, Trainer
-from discreet.learning.training.watching import LOGGED, Progress
+from discreet.learning.training.callbacks import LOGGED, Progress
 from discreet.sampling import Entropy
 
 SIZE = 60
@@ -223,7 +223,7 @@ def test_stopping_early_keeps_the_price_and_can_be_resumed(tmp_path: Path) -> No
 
 
 def test_a_bar_is_shown_on_request_with_epsilon_so_far(capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("discreet.learning.training.watching.find_spec", lambda name: None)
+    monkeypatch.setattr("discreet.learning.training.callbacks.find_spec", lambda name: None)
     trainer()(examples(), entropy=Entropy())
     assert capsys.readouterr().err == ""
     trainer()(examples(), entropy=Entropy(), progress=True, validation=public_set(every=6))
