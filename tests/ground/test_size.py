@@ -20,9 +20,9 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 68_710
+CODE_LINES = 68_873
 MODULES = 331
-PUBLIC_NAMES = 537
+PUBLIC_NAMES = 542
 
 SOURCE = Path(discreet.__file__).parent
 
