@@ -253,12 +253,28 @@ def _in_words(fact: Fact) -> str:
     return "text"
 
 
+@described("public.Reference")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Says whose the rows of a table are by another table, `of`: a row belongs to every unit that has a row
+    there whose column `key` equals the row's own `column`.
+
+    A row of an order belongs to the customer of the order. One that refers to the rows of two people is
+    protected as a row of each of them, and one that refers to nobody's is left out.
+    """
+
+    of: Annotated[str, TEXT]
+    column: Annotated[str, TEXT]
+    key: Annotated[str, TEXT]
+
+
 @described("public.Related")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Related:
     """Declares another table that queries may join.
 
-    `private`: its rows belong to the units of the main table; its column `unit` says to which.
+    `private`: its rows belong to the units of the main table; its column `unit` says to which, or `unit` is a
+    `Reference` to the rows of another private table.
 
     Without `private` its contents are public: everybody may know every row. `key` names columns whose values
     together are unique in it, so that joining on them adds no rows.
@@ -267,8 +283,19 @@ class Related:
     name: Annotated[str, TEXT]
     schema: tuple[tuple[str, Fact], ...] = ()
     private: bool = False
-    unit: Annotated[str, TEXT] | None = None
+    unit: Annotated[str, TEXT] | Reference | None = None
     key: tuple[str, ...] = ()
+
+    @property
+    def unit_column(self) -> str | None:
+        """The column that says to which unit a row belongs; None where there is none, or it is a
+        `reference`."""
+        return self.unit if isinstance(self.unit, str) else None
+
+    @property
+    def reference(self) -> Reference | None:
+        """What says to which units a row belongs, where no column does."""
+        return self.unit if isinstance(self.unit, Reference) else None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", _freeze(self.schema))
@@ -313,7 +340,10 @@ class Public:
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", _freeze(self.schema))
         _require.must(self.table, "table", self.table, "the name that queries have after FROM")
-        units = [(self.unit.column, self.schema), *((other.unit, other.schema) for other in self.tables)]
+        units = [
+            (self.unit.column, self.schema),
+            *((other.unit_column, other.schema) for other in self.tables),
+        ]
         for unit, schema in units:
             _require.that(
                 (fact := dict(schema).get(unit or "")) is None or not fact.missing,
@@ -323,6 +353,31 @@ class Public:
         names = [self.table, *(other.name for other in self.tables)]
         if len({name.lower() for name in names}) < len(names):
             raise InvalidInput(f"two tables have the same name: {names}.")
+        for other in self.tables:
+            if other.reference is not None:
+                self._check_reference(other.name, other.reference)
+
+    def _check_reference(self, name: str, reference: Reference) -> None:
+        """Refuse a reference that leads to no unit, or by columns that are not declared as texts."""
+        private = {t.name: t for t in self.tables if t.private}
+        of, seen = reference.of, {name}
+        while of != self.table and of not in seen and of in private and private[of].reference is not None:
+            seen.add(of)
+            of = private[of].reference.of  # type: ignore[union-attr]
+        leads = of == self.table or (of in private and private[of].unit_column is not None)
+        _require.that(
+            self.unit.column is not None and leads,
+            f"table {name!r} refers to {reference.of!r}, which does not lead to a column of the unit. Refer "
+            "to the main table or to a private one, and declare the unit there.",
+        )
+        schemas = {self.table: self.schema, **{t.name: t.schema for t in self.tables}}
+        for table, column in ((name, reference.column), (reference.of, reference.key)):
+            fact = dict(schemas[table]).get(column)
+            _require.that(
+                isinstance(fact, Text) and not fact.missing,
+                f"table {name!r} refers to {reference.of!r} by column {column!r} of table {table!r}: declare "
+                'it there, type = "text" and without missing=.',
+            )
 
     def __str__(self) -> str:
         """Return the tables, each with its columns and what is declared of them, and who is protected."""

@@ -40,7 +40,18 @@ from .domain import Kind, ValueDomain, boolean, declared, number
 from .errors import Node, position, refuse
 from .nodes import Call, Column, Expr, Literal, make
 from .parse import quoted
-from .sources import Filtered, From, Joined, Marked, Projected, Relation, Scan, UnitAggregate, carried
+from .sources import (
+    Filtered,
+    From,
+    Joined,
+    Marked,
+    Projected,
+    Relation,
+    Scan,
+    UnitAggregate,
+    carried,
+    facts_of,
+)
 
 # The schemas that may be written before the name of a table: "main" in DuckDB, "public" in PostgreSQL. All
 # declared tables are in this one schema.
@@ -154,7 +165,12 @@ class PerUnitBinder:
         else:
             only(group, {"expressions"}, "in GROUP BY")
             grouped = [row(by_position(node, select)) for node in group.expressions]
-        if self.relation.carried is None or not any(key in self.relation.unit_keys for key in grouped):
+        # A key by which tables refer to each other will do: the writer groups by the unit in any case.
+        referring = {name for name, _, _ in self.relation.references}
+        if self.relation.carried is None or not any(
+            key in self.relation.unit_keys or (isinstance(key, Column) and key.name in referring)
+            for key in grouped
+        ):
             raise refuse(
                 select if group is None else group,
                 "a sub-query that aggregates must keep the unit of privacy",
@@ -176,7 +192,11 @@ class PerUnitBinder:
         whose = carried(node, self.public)
         if condition is not None:
             node = Filtered(node, condition)
-        return Relation(node, columns, whose, frozenset({self._unit}))
+        names = {k.name: f"{self.prefix}k{i}" for i, k in enumerate(self.keys) if isinstance(k, Column)}
+        references = {
+            (names[name], table, column) for name, table, column in self.relation.references if name in names
+        }
+        return Relation(node, columns, whose, frozenset({self._unit}), references=frozenset(references))
 
     @property
     def _unit(self) -> Expr:
@@ -412,7 +432,9 @@ class Marks:
     def _own_rows_only(self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...]) -> None:
         """Refuse a sub-query on a private table unless one of the pairs compares the units of both rows."""
         own = self.relation.unit_keys | self.relation.nullable_unit_keys
-        if self.relation.carried is None or not any(a in own and b in right.unit_keys for a, b in pairs):
+        if self.relation.carried is None or not any(
+            (a in own and b in right.unit_keys) or self.relation.same_reference(a, right, b) for a, b in pairs
+        ):
             unit = self.relations.public.unit.column
             raise refuse(
                 node,
@@ -584,16 +606,19 @@ class Relations:
                 advice = f"{did_you_mean(item.name, names).strip()} There is: {', '.join(names)}.".strip()
                 raise refuse(item, f"there is no table {item.name!r}", advice)
             (other,) = others
-            scan = Scan(
-                other.name, prefix, other.schema, other.private, other.unit if other.private else None
-            )
+            schema, private, column, reference = facts_of(other)
+            scan = Scan(other.name, prefix, schema, private, column, reference)
         schema = dict(scan.schema)
         if scan.unit is not None:
             schema[scan.unit] = Text()
         columns: dict[str, Expr] = {c: Column(scan.alias(c), declared(fact)) for c, fact in schema.items()}
         # No column equals the unit where a row is the unit.
         unit_keys = frozenset({columns[scan.unit]}) if scan.unit is not None else frozenset[Expr]()
-        return Relation(scan, columns, carried(scan, public), unit_keys)
+        referred = {(t.reference.of, t.reference.key) for t in public.tables if t.reference is not None}
+        references = {(scan.alias(c), scan.table, c) for c in columns if (scan.table, c) in referred}
+        if (r := scan.reference) is not None:
+            references.add((scan.alias(r.column), r.of, r.key))
+        return Relation(scan, columns, carried(scan, public), unit_keys, references=frozenset(references))
 
     def subquery(self, select: Node, ctes: dict[str, CommonTable], names: tuple[str, ...] = ()) -> Relation:
         """Bind a sub-query; `names`: new names of its first columns, as in (SELECT ...) AS t(a, b)."""
@@ -701,7 +726,8 @@ class Relations:
         else:
             nullable_unit_keys |= right.unit_keys
         node, columns = Joined(left.node, right.node, kind, on), {**right.columns, **left.columns}
-        return Relation(node, columns, carried(node, self.public), unit_keys, nullable_unit_keys)
+        references = left.references | right.references
+        return Relation(node, columns, carried(node, self.public), unit_keys, nullable_unit_keys, references)
 
     def _optional(self, relation: Relation, tables: Tables) -> tuple[Relation, Tables]:
         """Return the side of an outer join whose columns become NULL where a row has no partner.
@@ -759,6 +785,8 @@ class Relations:
                     right.unit_keys | right.nullable_unit_keys,
                 )
                 if (a in left_units and b in right_units) or (b in left_units and a in right_units):
+                    return
+                if left.same_reference(a, right, b) or left.same_reference(b, right, a):
                     return
         unit = self.public.unit.column
         raise refuse(

@@ -22,7 +22,7 @@ from functools import cached_property
 
 from sqlglot import exp
 
-from .._public import Boolean, Bounds, Categories, Dates, Fact, Public
+from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Reference
 from ..tables import semantics
 from ..tables.columns import coarse, codes_as_days, codes_as_texts
 from ..tables.semantics import SelectNode, aliased, name, select
@@ -211,8 +211,15 @@ class Reader:
     def _unit_kind(self, node: From) -> str:
         scan = unit_scan(node)
         assert scan is not None
-        assert scan.unit is not None
-        return self._kinds_of(scan).get(scan.unit, "text")
+        tables = {t.name: t for t in self.public.tables}
+        table, unit, reference = scan.table, scan.unit, scan.reference
+        while reference is not None:
+            table = reference.of
+            parent = tables.get(table)
+            unit = self.public.unit.column if parent is None else parent.unit_column
+            reference = None if parent is None else parent.reference
+        assert unit is not None
+        return self._kind(table, unit)
 
     def _conditions(self, node: Joined) -> tuple[Expr, ...]:
         """Return the conditions of a join without the one that the units are equal, which the writer adds."""
@@ -310,8 +317,50 @@ class Reader:
         table = exp.Table(this=exp.to_identifier(scan.table, quoted=True))
         if self._by_content(scan):
             return self._contents(scan, columns, table)
+        if scan.reference is not None:
+            return self._referring(scan, scan.reference, select(*columns), table)
         query = select(*columns).from_(table)
         return query.where(not_null(scan.unit)) if scan.unit is not None else query
+
+    def _referring(self, scan: Scan, reference: Reference, query: SelectNode, table: Node) -> SelectNode:
+        """Return the rows of a table that refers to another one: each once for every unit that it reaches
+        there. One that reaches none belongs to nobody, and is left out."""
+        p = scan.prefix
+        key = semantics.canonical_text(name(reference.column), self._kind(scan.table, reference.column))
+        rows = query.select(aliased(key, f"{p}q")).from_(table)
+        found = all_of([exp.EQ(this=name(f"{p}q"), expression=name("reached_key"))])
+        unit: list[Node] = [aliased(name("reached_unit"), f"{p}u")]
+        if f"{p}w" in self.used:
+            unit.append(aliased(convert(name("reached_unit"), "text"), f"{p}w"))
+        joined = select("*", *unit).from_(rows.subquery("l"))
+        joined = joined.join(self._reached(reference).subquery("r"), on=found, side="LEFT")
+        return joined.where(not_null("reached_unit"))
+
+    def _reached(self, reference: Reference) -> SelectNode:
+        """Return the different pairs of a key that rows may refer to, and a unit that has a row with it."""
+        of = reference.of
+        parents = [t for t in self.public.tables if t.name == of]
+        column = parents[0].unit_column if parents else self.public.unit.column
+        key = semantics.canonical_text(name(reference.key), self._kind(of, reference.key))
+        table = exp.Table(this=exp.to_identifier(of, quoted=True))
+        if column is not None:
+            unit = semantics.Canonical(this=name(column), kind=self._kind(of, column))
+            pairs = select(aliased(key, "reached_key"), aliased(unit, "reached_unit")).from_(table)
+            return pairs.where(not_null(column)).distinct()
+        further = parents[0].reference
+        assert further is not None
+        refers = semantics.canonical_text(name(further.column), self._kind(of, further.column))
+        rows = select(aliased(key, "own_key"), aliased(refers, "own_reference")).from_(table)
+        same = all_of([exp.EQ(this=name("own_reference"), expression=name("reached_key"))])
+        reached = self._reached(further).subquery("r")
+        pairs = select(name("own_key"), name("reached_unit")).from_(rows.subquery("l"))
+        pairs = pairs.join(reached, on=same, side="LEFT").where(not_null("reached_unit")).distinct()
+        return select(aliased(name("own_key"), "reached_key"), name("reached_unit")).from_(
+            pairs.subquery("p")
+        )
+
+    def _kind(self, table: str, column: str) -> str:
+        return self.kinds.get(table, {}).get(column, "text")
 
     def _contents(self, scan: Scan, columns: list[Node], table: Node) -> SelectNode:
         """Return the different contents of a table, the values that the query reads of a row; each with the

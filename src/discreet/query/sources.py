@@ -8,9 +8,10 @@ useless question, but none in which one unit's rows decide about another's.
 
 Guarantee: the rows of a private source that carry a unit x depend on the rows of x and on public tables only,
            and every row carries one unit.
-Proof:     by induction over the nodes, as `scan` writes them. A scan carries the unit of each row. Filters,
-           computed columns and marks by public rows look at one row and at public tables. A join of two
-           private sources, and a mark by a private source, match rows of one unit only, because the writer
+Proof:     by induction over the nodes, as `scan` writes them. A scan carries the unit of each row; of a
+           table that refers to another one, it has each row once for every unit that has a row there.
+           Filters, computed columns and marks by public rows look at one row and at public tables. A join of
+           two private sources, and a mark by a private source, match rows of one unit only, as the writer
            adds that condition. Aggregates are grouped by the unit. All other combinations are refused here:
            a public row that is kept or marked because of private ones, and two private sources where the unit
            is a row, which no two rows share.
@@ -22,8 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from .._public import Fact, Public
+from .._public import Fact, Public, Reference, Related
 from .domain import Kind, declared
 from .errors import QueryError
 from .nodes import Call, Column, Expr, OutputReference, is_made, key, walk
@@ -34,7 +36,8 @@ class Scan:
     """Reads a table; `prefix` (t0, t1, ...) tells its columns from those of other tables.
 
     `schema`: the declared columns, with what is declared of each; `private`: whether its rows are protected;
-    `unit`: the column that says which unit a row belongs to, None where a row is the unit.
+    `unit`: the column that says which unit a row belongs to, None where a row is the unit, or where a
+    `reference` to another table says it.
     """
 
     table: str
@@ -42,6 +45,7 @@ class Scan:
     schema: tuple[tuple[str, Fact], ...]
     private: bool
     unit: str | None
+    reference: Reference | None = None
 
     def alias(self, column: str) -> str:
         """Return what a column of the table is called in the SQL."""
@@ -151,6 +155,16 @@ class Relation:
     carried: Carried | None
     unit_keys: frozenset[Expr]
     nullable_unit_keys: frozenset[Expr] = frozenset()
+    # for columns by which tables refer to each other: (name, table that is referred to, its column)
+    references: frozenset[tuple[str, str, str]] = frozenset()
+
+    def same_reference(self, own: Expr, other: Relation, inner: Expr) -> bool:
+        """Return whether two columns, of this relation and of another one, name rows of one table: rows that
+        agree in them are of the same units."""
+        if not (isinstance(own, Column) and isinstance(inner, Column)):
+            return False
+        targets = {(table, column) for name, table, column in self.references if name == own.name}
+        return any((t, c) in targets for name, t, c in other.references if name == inner.name)
 
 
 # The columns that expressions above a source may name, each with the kind of its values.
@@ -172,7 +186,7 @@ def scope_of(node: From) -> Scope:
 
 def _scope(node: From) -> Scope:
     if isinstance(node, Scan):
-        unit = {} if node.unit is None else {node.alias(node.unit): Kind.TEXT}
+        unit = {f"{node.prefix}w": Kind.TEXT} if node.unit or node.reference else {}
         return {node.alias(c): declared(fact).kind for c, fact in node.schema} | unit
     if isinstance(node, Joined):
         both = {**_scope(node.left), **_scope(node.right)}
@@ -241,12 +255,10 @@ def carried(node: From, public: Public) -> Carried | None:
 def _scanned(scan: Scan, public: Public) -> Carried | None:
     """Return how the rows of one table carry their unit; what a scan says of its table must be what is
     declared of it."""
-    facts = [
-        (t.schema, t.private, t.unit if t.private else None) for t in public.tables if t.name == scan.table
-    ]
+    facts = [facts_of(t) for t in public.tables if t.name == scan.table]
     if scan.table == public.table:
-        facts = [(public.schema, True, public.unit.column)]
-    if facts != [(scan.schema, scan.private, scan.unit)]:
+        facts = [(public.schema, True, public.unit.column, None)]
+    if facts != [(scan.schema, scan.private, scan.unit, scan.reference)]:
         raise QueryError(f"table {scan.table!r} is read in another way than it is declared.")
     if not scan.private:
         return None
@@ -255,8 +267,15 @@ def _scanned(scan: Scan, public: Public) -> Carried | None:
             f"table {scan.table!r} is private, and the unit of privacy is a row of {public.table!r}: which "
             "rows belong to one unit is not declared. Declare the column of the unit in both tables."
         )
-    of_rows = scan.unit is None
+    of_rows = scan.table == public.table and scan.unit is None
     return Carried(f"{scan.prefix}u", single=of_rows, of_rows=of_rows)
+
+
+def facts_of(table: Related) -> tuple[Any, bool, str | None, Reference | None]:
+    """Return what a scan says of a related table."""
+    if not table.private:
+        return table.schema, False, None, None
+    return table.schema, True, table.unit_column, table.reference
 
 
 def _joined(node: Joined, public: Public) -> Carried | None:

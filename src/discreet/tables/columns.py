@@ -531,4 +531,4 @@ def check_public(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> None
     """Check the public facts of all declared tables."""
     check_facts(public.table, public.schema, public.unit.column, kinds[public.table])
     for other in public.tables:
-        check_facts(other.name, other.schema, other.unit, kinds[other.name])
+        check_facts(other.name, other.schema, other.unit_column, kinds[other.name])

@@ -32,7 +32,19 @@ from typing import Any
 
 from .. import _require
 from .._errors import DiscreetError, InvalidInput
-from .._public import UNVERSIONED, Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text, Unit
+from .._public import (
+    UNVERSIONED,
+    Boolean,
+    Bounds,
+    Categories,
+    Dates,
+    Fact,
+    Public,
+    Reference,
+    Related,
+    Text,
+    Unit,
+)
 from .engines.duckdb_reading import Database
 
 # The entries outside of all sections, and the names of the sections.
@@ -156,7 +168,10 @@ def dump(public: Public) -> str:
     lines += _dump_columns("columns", public.schema)
     for table in public.tables:
         lines += ["", f"[tables.{toml_key(table.name)}]", f"private = {toml_value(table.private)}"]
-        lines += [f"unit = {toml_text(table.unit)}"] if table.unit is not None else []
+        lines += [f"unit = {toml_text(table.unit_column)}"] if table.unit_column is not None else []
+        if (r := table.reference) is not None:
+            referred = (("of", r.of), ("key", r.column), ("parent_key", r.key))
+            lines += [f"{entry} = {toml_text(value)}" for entry, value in referred]
         lines += [f"key = {toml_value(list(table.key))}"] if table.key else []
         lines += _dump_columns(f"tables.{toml_key(table.name)}.columns", table.schema)
     return "\n".join(lines) + "\n"
@@ -180,8 +195,17 @@ def _unit(data: dict[str, Any]) -> Unit:
 
 
 def _related_table(name: str, body: Any) -> Related:
-    _check_entries(f"[tables.{name}]", body, {"data", "private", "unit", "key", "columns"})
+    entries = {"data", "private", "unit", "key", "columns", "of", "parent_key"}
+    _check_entries(f"[tables.{name}]", body, entries)
     options = {key: body[key] for key in ("private", "unit", "key") if key in body}
+    if "of" in body or "parent_key" in body:
+        if "unit" in options or not {"of", "key", "parent_key"} <= body.keys():
+            raise InvalidInput(
+                f"[tables.{name}] refers to another table by three entries, and no unit: of = its name, "
+                "key = a column here, and parent_key = the column there that it equals."
+            )
+        options["unit"] = Reference(of=body["of"], column=options.pop("key"), key=body["parent_key"])
+        options.setdefault("private", True)
     return Related(name=name, schema=_columns(_section(body, "columns")), **options)
 
 

@@ -41,7 +41,7 @@ from .sessions import Desk, Request, Result, entry_number, session_of, shown_num
 # of "learning" only strategies of streams, and what principal components need), and leaderboards without a
 # guarantee.
 _NAMES = """
-public: Boolean Bounds Categories Dates Public Related Text Unit
+public: Boolean Bounds Categories Dates Public Reference Related Text Unit
 query: Mean PublicSize Query Range SqlStatistic SqlVector WorkloadQuery
 mechanisms: AboveThreshold AddNoise ApproximateQuantiles CellCounts CellDistances Clamp Count CountNonNull
   CountsBelow Design DistanceToInstability Entry ExponentialMechanism Fold GridGaussian GridLaplace

@@ -455,7 +455,7 @@ def _declared_columns(public: Public) -> dict[str, list[str]]:
     """Return the columns of each table that queries may read."""
     tables = [
         (public.table, public.schema, public.unit.column),
-        *((t.name, t.schema, t.unit) for t in public.tables),
+        *((t.name, t.schema, t.unit_column) for t in public.tables),
     ]
     return {
         name: list(dict.fromkeys([*(c for c, _ in schema), *([unit] if unit else [])]))

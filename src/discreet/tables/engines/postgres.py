@@ -399,7 +399,7 @@ def _open_tables(
             "might not be readable."
         )
     declared = {public.table: (public.schema, public.unit.column)}
-    declared |= {t.name: (t.schema, t.unit) for t in public.tables}
+    declared |= {t.name: (t.schema, t.unit_column) for t in public.tables}
     tables = {}
     for name, (schema, unit) in declared.items():
         if name not in names:

@@ -59,7 +59,7 @@ def check_declared(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> No
     """Refuse a declaration of a table or column that does not exist, or whose kind does not fit. `kinds` has
     the kinds of columns by table. Only names and types are compared."""
     declarations = [(public.table, public.schema, public.unit.column)]
-    declarations += [(t.name, t.schema, t.unit) for t in public.tables]
+    declarations += [(t.name, t.schema, t.unit_column) for t in public.tables]
     for name, schema, unit in declarations:
         if name not in kinds:
             raise InvalidInput(f"table {name!r} is declared, and none of that name was given: {list(kinds)}.")
