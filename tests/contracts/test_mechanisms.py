@@ -169,7 +169,7 @@ NOW = {
     *("proportion, trials known", "proportion, counts bought", "goodness of fit", "independence"),
     "two-sample mean, replace",
     *("private Benjamini-Hochberg", "continual count, tree", "continual count, Gaussian, square_root"),
-    *("continual count, window", "online leader", "tabular, output, pure"),
+    *("continual count, window", "online leader", "tabular, output, pure", "tabular, input, replace"),
     *("tabular, output, squared, l1, replace", "tabular, objective, pure", "tabular, objective, l1, delta"),
     *("tabular, softmax", "tabular, second moments, pure", "tabular, naive Bayes", "tabular, k-means"),
     *("tabular, boosting", "tabular, tree", "tabular, regression tree", "tabular, random trials"),

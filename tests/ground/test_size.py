@@ -20,9 +20,9 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 68_840
+CODE_LINES = 69_120
 MODULES = 332
-PUBLIC_NAMES = 540
+PUBLIC_NAMES = 545
 
 SOURCE = Path(discreet.__file__).parent
 

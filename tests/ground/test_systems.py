@@ -183,6 +183,7 @@ def test_macos_is_asked_to_empty_the_cache_of_the_disk(
     calls = []
     macos = SimpleNamespace(F_FULLFSYNC=51, fcntl=lambda handle, call: calls.append((handle, call)))
     monkeypatch.setattr(_system, "fcntl", macos)
+    monkeypatch.setattr(_system, "sys", SimpleNamespace(platform="darwin"))
     with (tmp_path / "x").open("wb") as file:
         file.write(b"abc")
         _system.sync(file)
