@@ -60,6 +60,7 @@ WORKS = {
 REFUSED = {
     "train": lambda s: s.train(object()),
     "resume": lambda s: s.resume(object(), "run"),
+    "steps": lambda s: next(s.steps(object())),
     "teach": lambda s: s.teach(object(), teachers=10),
     "preview_teach": lambda s: s.preview_teach(object()),
     "as_analyst": lambda s: s.as_analyst("bob"),

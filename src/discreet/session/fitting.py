@@ -116,11 +116,7 @@ class Models(SessionBase):
         before the first step. A loop that is left ends the run like a crash; `step.model` is the model so
         far.
         """
-        if self.curator.away:
-            raise InvalidInput(
-                "a loop of your own runs where the table is, in the steward's process: ask the steward to "
-                "run it there, with dp.open(...)."
-            )
+        self.curator.require_here("a loop of your own")
         watch = self._watch(trainer, False, (), validation)
         paid: dict[str, Any] = {"analyst": self.analyst}
         if resume:

@@ -53,7 +53,8 @@ mechanisms: AboveThreshold AddNoise ApproximateQuantiles CellCounts CellDistance
 learning: Dense Design SecondMoments Toeplitz
 matrix: AllRanges Attribute BinaryTree Buffered Cells Explicit Fourier Haar Identity Lower Marginals Optimal
   PIdentity Prefix Product Residuals Total Tree Union WeightedTree WorkloadMechanism
-adaptive: BernoulliChange Binomial Bound ChangeWatch Changepoint Check CrossCounts Decision Estimate
+adaptive: AlphaInvesting GeneralizedAlphaInvesting Lord3 LordPlusPlus
+  BernoulliChange Binomial Bound ChangeWatch Changepoint Check CrossCounts Decision Estimate
   GaussianChange GoodnessOfFitTest GroupSums Hypothesis IndependenceTest LikelihoodScores Listed Paprika
   PowerLaw PrivateBenjaminiHochberg ProportionTest RankScores TestResult Thresholdout TruncatedExponential
   TwoSampleMeanTest YesNo
