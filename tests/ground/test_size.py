@@ -20,9 +20,9 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_120
+CODE_LINES = 69_260
 MODULES = 332
-PUBLIC_NAMES = 545
+PUBLIC_NAMES = 546
 
 SOURCE = Path(discreet.__file__).parent
 

@@ -23,7 +23,7 @@ from .running import COUNT, Server, watch_body
 
 # Whoever adds a class to what the network may name reads its constructor first.
 ALLOWED = {
-    "public": "Boolean Bounds Categories Dates Public Related Text Unit",
+    "public": "Boolean Bounds Categories Dates Public Reference Related Text Unit",
     "query": "Mean PublicSize Query Range SqlStatistic SqlVector WorkloadQuery",
     "mechanisms": "AboveThreshold AddNoise ApproximateQuantiles CellCounts CellDistances Clamp Count CountNonNull"
     " CountsBelow Design DistanceToInstability Entry ExponentialMechanism Fold GridGaussian GridLaplace"
