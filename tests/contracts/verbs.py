@@ -336,10 +336,11 @@ VERBS: dict[str, dict[str, Any]] = {
                 "delta": DELTA, "options": lambda source: {"epsilon": source.choice(EPSILON)}},
     "fit": {
         "estimator": estimator, "target": TARGETS, "features": FEATURES, "checkpoint": checkpoint, "every": (1, 100),
-        "text": (None, "a note"), "progress": (None, lambda *facts: None),
+        "text": (None, "a note"), "progress": (None, lambda *facts: None), "seconds": (None, 5),
     },
     "train": {"trainer": trainer, "checkpoint": checkpoint, "every": (1, 2), "text": (None, "a note"),
-              "progress": (None, lambda *facts: None)},
+              "progress": (None, False, lambda *facts: None), "callbacks": ((), (lambda *facts: None,)),
+              "validation": (None,)},
     "teach": {"learner": learner, **TEACH, "number": (None, None, None, 2)},
     "preview_teach": {"learner": learner, "options": lambda source: drawn(TEACH, 0.1, source)},
     "synthesize": {
@@ -390,6 +391,7 @@ OTHERWISE = {
     "start": "takes a mechanism: `walk_mechanisms`",
     "feed": "of a watch and of streams: done with their results",
     "resume": "of a run: done with the results of `train`",
+    "steps": "takes the steps of `train` one by one: tests/learning/test_callbacks.py",
     "compare_copy": "of a copy: done with the results of `synthesize`",
     "during": "takes names of periods: every session is also asked about one",
     "as_analyst": "reads nothing: every session is also asked as an analyst",

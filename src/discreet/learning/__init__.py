@@ -77,8 +77,8 @@ if TYPE_CHECKING:
     from .training.trainer import (
         Trainer as Trainer,
     )
-    from .training.trainer_options import Batches as Batches
     from .training.trainer_options import Optimization as Optimization
+    from .training.trainer_options import Participation as Participation
     from .training.trainer_options import Performance as Performance
     from .training.trainer_options import Privacy as Privacy
 
@@ -94,7 +94,7 @@ _NAMES = {
     "training.hugging_face": "TransformersTrainer",
     "training.gradient_noise": "Dense Toeplitz square_root",
     "training.optimizers": "SGD Adam warmup_cosine",
-    "training.trainer_options": "Batches Optimization Performance Privacy",
+    "training.trainer_options": "Optimization Participation Performance Privacy",
     "training.schedules": "BallsInBins Poisson TruncatedPoisson smallest_limit",
     "training.trainer": "Trainer",
     "training.callbacks": "Progress PublicSet",

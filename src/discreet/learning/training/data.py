@@ -134,7 +134,11 @@ class Examples:
 
     def shapes(self) -> tuple[Any, Any]:
         """Return inputs and targets of zero examples, which have the shapes and types of one example."""
-        inputs, targets = tree_map(lambda t: _from_array(t[:0]), self._data)
+
+        def none_of(values: Any) -> Tensor:
+            return values[:0] if isinstance(values, Tensor) else _from_array(values[:0])
+
+        inputs, targets = tree_map(none_of, self._data)
         return inputs, targets
 
     # Shows no values and no number of rows: both are private.
@@ -423,7 +427,7 @@ def _rows(values: Any, index: Tensor) -> Tensor:
     """Return rows of a tensor, or of an array on disk."""
     if isinstance(values, Tensor):
         return values.index_select(0, index)
-    return torch.from_numpy(values[index.numpy()])
+    return torch.from_numpy(values[index.cpu().numpy()])
 
 
 def _from_array(values: Any) -> Tensor:

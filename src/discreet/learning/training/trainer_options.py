@@ -128,7 +128,7 @@ class Privacy(_Group):
 
 @_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batches(_Group):
+class Participation(_Group):
     """Says who takes part in which step, and how many steps there are."""
 
     batch: Any = None
@@ -154,7 +154,7 @@ class Optimization(_Group):
 
 
 # The options of `Trainer` that are groups.
-GROUPS = {"privacy": Privacy, "batches": Batches, "optimization": Optimization}
+GROUPS = {"privacy": Privacy, "participation": Participation, "optimization": Optimization}
 
 
 def spread(**groups: Any) -> dict[str, Any]:
