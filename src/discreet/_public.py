@@ -283,7 +283,7 @@ class Related:
     name: Annotated[str, TEXT]
     schema: tuple[tuple[str, Fact], ...] = ()
     private: bool = False
-    unit: Annotated[str, TEXT] | Reference | None = None
+    unit: str | Reference | None = None
     key: tuple[str, ...] = ()
 
     @property
@@ -301,6 +301,8 @@ class Related:
         object.__setattr__(self, "schema", _freeze(self.schema))
         key = (self.key,) if isinstance(self.key, str) else _require.listed(key=self.key)
         object.__setattr__(self, "key", key)
+        if self.unit is not None and not isinstance(self.unit, Reference):
+            TEXT("unit", self.unit)
         _require.that(
             not self.private or self.unit is not None,
             f"table {self.name!r} is private: name the column that identifies the unit of a row, unit=...",

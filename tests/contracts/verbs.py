@@ -351,7 +351,7 @@ VERBS: dict[str, dict[str, Any]] = {
         "rows_per_unit": COUNTS, "constraints": ((), ("x >= k",)),
         "options": (None, {"degree": 1}, {"rounds": 2}, {"cells": 50}),
         "seed": (None, 7), "checkpoint": checkpoint, "resume": (False, True), "progress": (None, lambda *facts: None),
-        "fresh": (False, True),
+        "fresh": (False, True), "seconds": (None, 5),
     },
     "watch": {
         "threshold": (0, 3, -5, 50), "epsilon": (0.1, 1, 100), "delta": (0.0, 0.0, 1e-3),

@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 from discreet import InvalidInput, Public, Unsupported
-from discreet.learning import Adam, LocalSGD, Optimization, Participation, Privacy, Trainer
+from discreet.learning import Adam, LocalSGD, Optimization, Privacy, Rounds, Trainer
 from discreet.learning.training.trainer_options import GROUPS
 
 PUBLIC = Public(table="people", size=100)
@@ -48,7 +48,7 @@ def test_groups_make_the_trainer_that_flat_options_make(
     model = nn.Linear(3, 2)
     flat = Trainer(model, "cross_entropy", public=PUBLIC, **privacy, **batches, **optimization)
     grouped = Trainer(
-        model, "cross_entropy", public=PUBLIC, privacy=Privacy(**privacy), participation=Participation(**batches),
+        model, "cross_entropy", public=PUBLIC, privacy=Privacy(**privacy), rounds=Rounds(**batches),
         optimization=Optimization(**optimization),
     )  # fmt: skip
     assert grouped == flat
@@ -59,9 +59,9 @@ def test_groups_make_the_trainer_that_flat_options_make(
 def test_what_is_given_twice_or_in_the_wrong_place_is_refused_by_name() -> None:
     options: dict[str, Any] = {"public": PUBLIC, "privacy": Privacy(noise_multiplier=1.0), "steps": 3}
     with pytest.raises(InvalidInput, match="batch= was given to the trainer and in a group"):
-        Trainer(nn.Linear(3, 2), "mse", **options, batch=10, participation=Participation(batch=10))
-    with pytest.raises(InvalidInput, match=r"participation must be Participation\(\.\.\.\)"):
-        Trainer(nn.Linear(3, 2), "mse", **options, participation=Optimization())
+        Trainer(nn.Linear(3, 2), "mse", **options, batch=10, rounds=Rounds(batch=10))
+    with pytest.raises(InvalidInput, match=r"rounds must be Rounds\(\.\.\.\)"):
+        Trainer(nn.Linear(3, 2), "mse", **options, rounds=Optimization())
     with pytest.raises(InvalidInput, match="epsilon"):
         Privacy(epsilom=3)  # type: ignore[call-arg]
     with pytest.raises(Unsupported, match="local"):

@@ -78,9 +78,9 @@ if TYPE_CHECKING:
         Trainer as Trainer,
     )
     from .training.trainer_options import Optimization as Optimization
-    from .training.trainer_options import Participation as Participation
     from .training.trainer_options import Performance as Performance
     from .training.trainer_options import Privacy as Privacy
+    from .training.trainer_options import Rounds as Rounds
 
 # The public names of each module. For those who check types, the same names are imported above.
 _NAMES = {
@@ -94,7 +94,7 @@ _NAMES = {
     "training.hugging_face": "TransformersTrainer",
     "training.gradient_noise": "Dense Toeplitz square_root",
     "training.optimizers": "SGD Adam warmup_cosine",
-    "training.trainer_options": "Optimization Participation Performance Privacy",
+    "training.trainer_options": "Optimization Performance Privacy Rounds",
     "training.schedules": "BallsInBins Poisson TruncatedPoisson smallest_limit",
     "training.trainer": "Trainer",
     "training.callbacks": "Progress PublicSet",

@@ -46,7 +46,7 @@ from .gradient_noise import GradientGrid
 from .optimizers import SGD, Adam, Optimizer, scheduled, start
 from .pooling import KeptBuffers, check_copyable, copied
 from .schedules import Cyclic, Indices, Poisson, Schedule, TruncatedPoisson, build_schedule
-from .trainer_options import Optimization, Participation, Performance, Privacy, padded_sizes, spread
+from .trainer_options import Optimization, Performance, Privacy, Rounds, padded_sizes, spread
 
 # The number of steps whose learning rate is tried before anything is charged. Chosen by hand, so that a
 # function of plain Python takes less than about a tenth of a second for all of them.
@@ -225,7 +225,7 @@ class Trainer(Stepped):
     `columns` says how a table is read as examples; `synthetic` is (inputs, targets) of made-up examples to
     try the model on, in place of those of `safety.made_up`. `performance` has the options for time and
     memory; two of them may be given here: `microbatch=`, `isolate=`. The other options may be given in
-    groups: `privacy=Privacy(...)`, `participation=Participation(...)`, `optimization=Optimization(...)`.
+    groups: `privacy=Privacy(...)`, `rounds=Rounds(...)`, `optimization=Optimization(...)`.
 
     Guarantee: `event`, under the neighboring relation of `public`, for everything that is released: the
                trained model, and every model on the way.
@@ -263,7 +263,7 @@ class Trainer(Stepped):
     columns: Tabular | None = field(default=None, kw_only=True)
     synthetic: tuple[Any, Any] | None = field(default=None, kw_only=True)
     privacy: InitVar[Privacy | None] = field(default=None, kw_only=True)
-    participation: InitVar[Participation | None] = field(default=None, kw_only=True)
+    rounds: InitVar[Rounds | None] = field(default=None, kw_only=True)
     optimization: InitVar[Optimization | None] = field(default=None, kw_only=True)
     schedule: Schedule = field(init=False, repr=False)
     event: Event = field(init=False)
@@ -273,13 +273,11 @@ class Trainer(Stepped):
         microbatch: int | None,
         isolate: bool | None,
         privacy: Privacy | None,
-        participation: Participation | None,
+        rounds: Rounds | None,
         optimization: Optimization | None,
     ) -> None:
         defaults = {f.name: f.default for f in fields(self)}
-        for name, value in spread(
-            privacy=privacy, participation=participation, optimization=optimization
-        ).items():
+        for name, value in spread(privacy=privacy, rounds=rounds, optimization=optimization).items():
             if getattr(self, name) is not defaults[name]:
                 raise InvalidInput(f"{name}= was given to the trainer and in a group. Give it once.")
             self._set(name, value)

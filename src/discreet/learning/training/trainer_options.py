@@ -128,7 +128,7 @@ class Privacy(_Group):
 
 @_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Participation(_Group):
+class Rounds(_Group):
     """Says who takes part in which step, and how many steps there are."""
 
     batch: Any = None
@@ -154,7 +154,7 @@ class Optimization(_Group):
 
 
 # The options of `Trainer` that are groups.
-GROUPS = {"privacy": Privacy, "participation": Participation, "optimization": Optimization}
+GROUPS = {"privacy": Privacy, "rounds": Rounds, "optimization": Optimization}
 
 
 def spread(**groups: Any) -> dict[str, Any]:
