@@ -35,7 +35,7 @@ PARTS = (
     (r"examples/.*", "Examples"),
     (r"reference/.*|api|exit-codes|glossary", "Reference"),
     (
-        r"architecture|contributing|benchmarks|measurements|proofs/.*|decisions/.*|history-of-flaws|not-here"
+        r"architecture|core|contributing|benchmarks|measurements|proofs/.*|decisions/.*|history-of-flaws|not-here"
         r"|never-run|nist|security|changelog",
         "Inside",
     ),
