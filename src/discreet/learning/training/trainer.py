@@ -285,6 +285,8 @@ class Trainer(Stepped):
             raise _require.fail(
                 "public", type(self.public).__name__, "Public(...), the facts that the data have: data.public"
             )
+        if self.delta is not None:
+            _require.probability(delta=self.delta)
         size = self.n if self.n is not None else self.public.size
         schedule = build_schedule(
             self.sampling,
