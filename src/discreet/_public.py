@@ -304,6 +304,11 @@ class Related:
         if self.unit is not None and not isinstance(self.unit, Reference):
             TEXT("unit", self.unit)
         _require.that(
+            self.private or self.reference is None,
+            f"table {self.name!r} is public: its rows belong to nobody, and need no reference. Leave it out, "
+            "or declare private=True.",
+        )
+        _require.that(
             not self.private or self.unit is not None,
             f"table {self.name!r} is private: name the column that identifies the unit of a row, unit=...",
         )
@@ -370,7 +375,8 @@ class Public:
         _require.that(
             self.unit.column is not None and leads,
             f"table {name!r} refers to {reference.of!r}, which does not lead to a column of the unit. Refer "
-            "to the main table or to a private one, and declare the unit there.",
+            "to the main table or to a private one that has it, and not in a circle."
+            f"{_require.did_you_mean(reference.of, [self.table, *private])}",
         )
         schemas = {self.table: self.schema, **{t.name: t.schema for t in self.tables}}
         for table, column in ((name, reference.column), (reference.of, reference.key)):
@@ -388,7 +394,9 @@ class Public:
         lines = [f"table {visible(self.table)}: protects {unit}{limit}, under {self.neighbors}"]
         lines += _columns_in_words(self.schema)
         for other in self.tables:
-            lines.append(f"{'private' if other.private else 'public'} table {visible(other.name)}")
+            r = other.reference
+            whose = "" if r is None else f", by {visible(r.column)} of {visible(r.of)}.{visible(r.key)}"
+            lines.append(f"{'private' if other.private else 'public'} table {visible(other.name)}{whose}")
             lines += _columns_in_words(other.schema)
         return "\n".join(lines)
 

@@ -20,7 +20,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_270
+CODE_LINES = 69_340
 MODULES = 332
 PUBLIC_NAMES = 546
 

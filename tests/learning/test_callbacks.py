@@ -254,8 +254,24 @@ def test_a_loop_of_ones_own_is_charged_before_its_first_step_and_goes_on_from_a_
     assert kinds.count("release") == 1
     with pytest.raises(InvalidInput, match="exists already"):
         next(people.steps(made, checkpoint=tmp_path / "run"))
-    with pytest.raises(InvalidInput, match="cannot be read"):
-        next(people.steps(made, resume=True))
+    with pytest.raises(InvalidInput, match="needs the checkpoint to continue from"):
+        people.steps(made, resume=True)
     assert people.spent == spent
     assert [step.step for step in people.steps(made)] == list(range(1, 13))
     assert people.spent > spent
+
+
+def test_what_cannot_be_called_with_the_progress_is_refused_before_the_charge(tmp_path: Path) -> None:
+    people, made = opened(tmp_path), trainer()
+    for options in ({"callbacks": [lambda a, b: 0]}, {"progress": lambda: 0}):
+        with pytest.raises(InvalidInput, match="called with one argument, the progress"):
+            people.train(made, **options)
+    assert people.spent == 0
+
+
+def test_metrics_are_named_functions_and_none_takes_the_name_of_the_loss() -> None:
+    pair = torch.zeros(4, 3), torch.zeros(4, dtype=torch.long)
+    with pytest.raises(InvalidInput, match=r"metrics must be functions by their names"):
+        PublicSet(pair, metrics=["accuracy"])  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="cannot be called 'loss'"):
+        PublicSet(pair, metrics={"loss": lambda outputs, targets: 0.0})

@@ -163,6 +163,9 @@ def test_a_sampler_that_matters_is_refused_and_plain_ones_play_no_part(path: Pat
     ):
         with pytest.raises(InvalidInput, match=f"by a {type(sampler).__name__}"):
             Examples.of(torchs.DataLoader(dataset, sampler=sampler), PUBLIC)
+        chosen = torchs.BatchSampler(sampler, 4, drop_last=False)
+        with pytest.raises(InvalidInput, match=f"by a {type(sampler).__name__}"):
+            Examples.of(torchs.DataLoader(dataset, batch_sampler=chosen), PUBLIC)
 
     class Own(torchs.BatchSampler):
         pass

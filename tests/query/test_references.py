@@ -203,3 +203,49 @@ def test_a_reference_that_leads_nowhere_is_refused(reference: Reference, tables:
 def test_tables_are_not_joined_on_what_is_no_reference() -> None:
     with pytest.raises(QueryError, match="can only be joined on the unit of privacy"):
         query("SELECT COUNT(*) FROM orders JOIN items ON orders.kind = items.item")
+
+
+def test_keys_of_kinds_that_never_match_are_refused_before_the_charge() -> None:
+    data = tables([(1.0, "o", "a")])
+    data["items"]["of"] = np.array([1.0, np.nan, 2.0, 2.0, 3.0, 4.0])
+    data["orders"]["order"] = np.array([1])
+    with pytest.raises(InvalidInput, match="items"):
+        query("SELECT COUNT(*) FROM items").rehearse(of_duckdb(data))
+
+
+def test_a_wrong_join_names_the_keys_by_which_tables_refer_to_each_other() -> None:
+    for ask in (
+        "SELECT COUNT(*) FROM orders JOIN items ON orders.order = items.item",
+        "SELECT COUNT(*) FROM orders WHERE kind IN (SELECT item FROM items)",
+    ):
+        with pytest.raises(QueryError, match=r"items\.of = orders\.order, parts\.part_of = items\.item"):
+            query(ask)
+    assert "private table items, by of of orders.order" in str(PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("entries", "match"),
+    [
+        (
+            'of = "orders"\nkey = ["of"]\nparent_key = "order"',
+            r"\[tables\.items\] key must be one name in quotes",
+        ),
+        ('of = "orders"\nkey = "of"\nparent_key = true', r"\[tables\.items\] parent_key must be one name"),
+        ('of = "orders"\nkey = "of"', "by three entries"),
+        ('of = "orders"\nkey = "of"\nparent_key = "order"\nunit = "of"', "by three entries, and no unit"),
+        ('of = "order"\nkey = "of"\nparent_key = "order"', "Did you mean 'orders'"),
+        ('of = "items"\nkey = "of"\nparent_key = "item"', "not in a circle"),
+        (
+            'of = "orders"\nkey = "of"\nparent_key = "order"\nprivate = false',
+            "is public: its rows belong to nobody",
+        ),
+    ],
+)
+def test_a_mistake_in_a_schema_file_is_named_with_its_entry(entries: str, match: str, tmp_path: Any) -> None:
+    text = schema.dump(PUBLIC)
+    whole = 'private = true\nof = "orders"\nkey = "of"\nparent_key = "order"'
+    assert whole in text
+    path = tmp_path / "schema.toml"
+    path.write_text(text.replace(whole, entries))
+    with pytest.raises(InvalidInput, match=match):
+        schema.load(path)

@@ -10,17 +10,19 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy import integrate
 
-from discreet import Boolean, Bounds, Categories, InvalidInput, Public, Text, Unit
+from discreet import Boolean, Bounds, Categories, InvalidInput, Public, Related, Text, Unit
 from discreet._registry import from_json, to_json
 from discreet.mechanisms.noise import laplace_width
 from discreet.query import Query, QueryError, WorkloadQuery
+from discreet.query.exact import integers
 from discreet.query.groupings import together
 from discreet.query.workload import WorkloadPlan
 from discreet.sampling import SeededEntropy
-from discreet.tables import Memory
+from discreet.tables import Memory, connect
 from discreet.tables.engines.duckdb import engine_of
 
 from ..loops import for_each
@@ -380,3 +382,35 @@ def test_the_preview_of_a_single_count_by_group_points_to_the_workload_where_tha
     groups = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"
     assert any("workload" in line for line in Query(sql=groups, public=public, epsilon=1).preview().plan)
     assert not any("workload" in line for line in Query(sql=groups, public=PUBLIC, epsilon=1).preview().plan)
+
+
+EMPTY = {
+    "persons": (
+        "SELECT COUNT(*) AS n FROM people a JOIN people b ON a.person = b.person AND b.sex = 'none'",
+        "person",
+    ),
+    "rows": ("SELECT COUNT(*) AS n FROM people JOIN towns ON people.city = towns.name", None),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_that_no_row_is_left_shows_in_nothing_but_the_count(name: str) -> None:
+    """The sum over no rows was NULL, which became -9.2e18: whether anybody had matched was told for certain."""
+    text, unit = EMPTY[name]
+    towns = Related(name="towns", schema={"name": Text()})
+    schema = {"sex": Categories(["f", "m", "none"]), "city": Text(), "person": Text()}
+    public = Public(schema=schema, table="people", unit=Unit(unit, rows=2), tables=(towns,))
+    data = {"sex": ["f", "m"], "city": ["x", "y"], "person": ["1", "2"]}
+    for rows in (data, {column: values[:0] for column, values in data.items()}):
+        typed = {column: np.array(values, dtype=str) for column, values in rows.items()}
+        engine = connect(typed, public, related={"towns": {"name": ["bern"]}})
+        workload = WorkloadQuery(queries=(text,), public=public, epsilon=1, rows=2)
+        assert workload._plan.counts(engine, 3).counts.sum() == 0
+        grouped = together(f"{text} GROUP BY GROUPING SETS (())", public, epsilon=1, rows=2)
+        assert grouped is not None
+        assert grouped._plan.counts(engine, 3).counts.sum() == 0
+
+
+def test_a_sum_that_an_engine_leaves_out_is_zero() -> None:
+    for kind in (pa.int64(), pa.int32(), pa.decimal128(38, 0)):
+        assert integers(pa.chunked_array([pa.array([None, 3], kind)])).tolist() == [0, 3]

@@ -43,7 +43,10 @@ def start(folder: Path, options: dict[str, Any]) -> Any:
 
 
 def end() -> None:
-    """End the process that forks, and wait for it, so that its CPU time and that of all servers is counted."""
+    """End the process that forks, and wait for it, so that its CPU time and that of all servers is counted. It
+    would wait for every process that this one has forked in the meantime: so it is told to end."""
+    if (pid := forkserver._forkserver._forkserver_pid) is not None:  # type: ignore[attr-defined]
+        os.kill(pid, signal.SIGTERM)
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 

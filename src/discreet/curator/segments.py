@@ -315,8 +315,10 @@ class ChargedRun:
             try:
                 while run.steps_taken < end:
                     yield self.guarded(step, ())
-            finally:
-                run.__exit__(None, None, None)
+            except BaseException as error:
+                run.__exit__(type(error), error, None)
+                raise
+            run.__exit__(None, None, None)
             raw = b"" if self.path is None else self.guarded(run.dump, ())
             self.save(raw, head, every)
         try:

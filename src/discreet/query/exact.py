@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -198,11 +199,14 @@ def _dense(table: pa.Table, column: str, size: int, index: dict[int, int] | None
 
 def integers(column: pa.ChunkedArray) -> Any:
     """Return an Arrow column of integers (DuckDB's HUGEINT comes as decimal) as int64, or as Python integers
-    where these do not fit. The queries of `compile` return no NULL in these columns."""
+    where these do not fit. NULL, the sum of no rows, is 0: that there are none must not show."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if array.null_count:
+        zero = Decimal(0) if pa.types.is_decimal(array.type) else 0
+        array = array.fill_null(pa.scalar(zero, array.type))
     if not pa.types.is_decimal(array.type):
         whole_numbers = array if array.type == pa.int64() else array.cast(pa.int64())
-        if whole_numbers.null_count or len(array) == 0:
+        if len(array) == 0:
             return np.asarray(whole_numbers)
         # read from the buffer, because Arrow's own conversion loads pandas, which takes longer than the query
         flat = np.frombuffer(whole_numbers.buffers()[1], dtype=np.int64)

@@ -13,7 +13,7 @@ from .._public import Categories, Text
 from ..tables.columns import can_match, no_match
 from .nodes import Call, Column, Expr, walk
 from .scan import Kinds
-from .sources import Filtered, From, Joined, Marked, Projected, Scan, children, unit_scan
+from .sources import Filtered, From, Joined, Marked, Projected, Scan, children, scans, unit_scan
 
 # operators that compare their first argument with each other one
 _EQUALITIES = ("=", "<>", "same", "in")
@@ -22,7 +22,13 @@ Stored = dict[str, tuple[str, str, str]]
 
 
 def refuse_unlike_ids(node: From, kinds: Kinds) -> None:
-    """Refuse a source in which two stored columns of text are compared whose kinds do not match."""
+    """Refuse a source in which two stored columns of text are compared whose kinds do not match, also by a
+    table that refers to another one."""
+    for scan in scans(node):
+        if (r := scan.reference) is not None:
+            own, there = kinds.get(scan.table, {}).get(r.column), kinds.get(r.of, {}).get(r.key)
+            if own is not None and there is not None and not can_match(own, there):
+                raise no_match((scan.table, r.column, own), (r.of, r.key, there))
     stored = _stored(node, kinds)
     for first, second in _compared(node):
         if isinstance(first, Column) and isinstance(second, Column):

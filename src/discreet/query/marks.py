@@ -17,7 +17,7 @@ from .domain import Kind
 from .errors import Node
 from .nodes import Call, Column, Expr, literal, sql
 from .operators import if_
-from .scan import Kinds, Reader, binary, convert, integer_literal
+from .scan import Kinds, Reader, binary, coalesced, convert, integer_literal
 from .sources import columns_of
 from .workload_cells import FALSE, MISSING, TRUE, CompiledCounts, Family, Mark
 
@@ -74,7 +74,8 @@ def counts_sql(compilation: CompiledCounts, kinds: Kinds, max_rows: int, key: in
     )
     if weights:
         kept_rows = binary(exp.Mul, kept_rows, name("w"))
-    total = convert(semantics.WideSum(this=kept_rows), "bigint")
+    # without marks there is one combination, also of no rows, whose sum is NULL
+    total = coalesced(convert(semantics.WideSum(this=kept_rows), "bigint"), integer_literal(0))
     query = query.select(*(c.copy() for c in codes), aliased(total, "n")).from_("running")
     return dialect.write(_group_by(query, codes))
 

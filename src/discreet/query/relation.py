@@ -435,11 +435,11 @@ class Marks:
         if self.relation.carried is None or not any(
             (a in own and b in right.unit_keys) or self.relation.same_reference(a, right, b) for a, b in pairs
         ):
-            unit = self.relations.public.unit.column
+            unit, or_keys = self.relations.public.unit.column, _or_keys(self.relations.public)
             raise refuse(
                 node,
                 "a row may only be matched with rows of the same unit in a private table",
-                f"Compare the unit of privacy on both sides: a.{unit} = b.{unit}."
+                f"Compare the unit of privacy on both sides: a.{unit} = b.{unit}.{or_keys}"
                 if unit
                 else "Here the unit is a single row.",
             )
@@ -792,10 +792,16 @@ class Relations:
         raise refuse(
             join,
             "two private tables can only be joined on the unit of privacy",
-            f"Write ON a.{unit} = b.{unit}."
+            f"Write ON a.{unit} = b.{unit}.{_or_keys(self.public)}"
             if unit
             else "Here the unit is a single row, so there is nothing to join on.",
         )
+
+
+def _or_keys(public: Public) -> str:
+    """Return the advice to compare the keys by which tables refer to each other; "" where none does."""
+    keys = [f"{t.name}.{r.column} = {r.of}.{r.key}" for t in public.tables if (r := t.reference) is not None]
+    return f" Or compare a key by which a table refers to another: {', '.join(keys)}." if keys else ""
 
 
 def _equated_columns(condition: Expr) -> Iterator[frozenset[Expr]]:

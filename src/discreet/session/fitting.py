@@ -120,7 +120,8 @@ class Models(SessionBase):
         watch = self._watch(trainer, False, (), validation)
         paid: dict[str, Any] = {"analyst": self.analyst}
         if resume:
-            run = segments.resumed_steps(self.curator, trainer, checkpoint or "", **paid)
+            _require.that(checkpoint is not None, "resume=True needs the checkpoint to continue from.")
+            run = segments.resumed_steps(self.curator, trainer, str(checkpoint), **paid)
         else:
             run = segments.steps(self.curator, trainer, checkpoint, every=every, text=text, **paid)
 
@@ -128,9 +129,12 @@ class Models(SessionBase):
         def next_step() -> Any:
             return next(run, None)
 
-        with closing(run):
-            while (facts := next_step()) is not None:
-                yield facts if watch is None else watch(facts)
+        def loop() -> Iterator[Any]:
+            with closing(run):
+                while (facts := next_step()) is not None:
+                    yield facts if watch is None else watch(facts)
+
+        return loop()
 
     def _watch(self, trainer: Any, progress: Any, callbacks: Sequence[Any], validation: Any) -> Any:
         """Return what is called after each step of a run; on a server, nothing of the caller's is."""

@@ -81,24 +81,25 @@ class Stream(_require.NearestNames):
         the files of that table have changed since they were opened, they are refused, and the tick stays
         open.
         """
+        has_clock = self.counter.clock is not None
+        _require.that(
+            not has_clock or tick is None,
+            f"this stream has a clock, whose ticks have the names of their days: tick={tick!r} would "
+            "have no effect. Leave it out.",
+        )
+        _require.that(
+            has_clock or rows is not None,
+            "a stream without a clock counts the rows that it is given: feed(rows). An empty batch is a "
+            "tick too.",
+        )
         if self.session.curator.away:
             release = self.session.curator.feed(  # type: ignore[call-arg]
                 self.counter, self.number, rows=rows, tick=tick
             )
             assert release is not None
             return release
-        if self.counter.clock is not None:
-            _require.that(
-                tick is None,
-                f"this stream has a clock, whose ticks have the names of their days: tick={tick!r} would "
-                "have no effect. Leave it out.",
-            )
+        if has_clock:
             return self._advance(rows)
-        _require.that(
-            rows is not None,
-            "a stream without a clock counts the rows that it is given: feed(rows). An empty batch is a "
-            "tick too.",
-        )
         name = self._next_name() if tick is None else tick
         if not isinstance(name, str) or not name or not is_text(name):
             raise _require.fail("tick", tick, "a name, such as '2026-11-16'")

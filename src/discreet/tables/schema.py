@@ -204,6 +204,12 @@ def _related_table(name: str, body: Any) -> Related:
                 f"[tables.{name}] refers to another table by three entries, and no unit: of = its name, "
                 "key = a column here, and parent_key = the column there that it equals."
             )
+        for entry in ("of", "key", "parent_key"):
+            if not isinstance(body[entry], str):
+                raise InvalidInput(
+                    f"[tables.{name}] {entry} must be one name in quotes, got {body[entry]!r}: of is a "
+                    "table, key a column here, parent_key a column there."
+                )
         options["unit"] = Reference(of=body["of"], column=options.pop("key"), key=body["parent_key"])
         options.setdefault("private", True)
     return Related(name=name, schema=_columns(_section(body, "columns")), **options)

@@ -12,6 +12,7 @@ Proof:     `Progress` holds settings of the trainer, the number of the step, wei
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -134,6 +135,11 @@ class PublicSet:
                 "these are private examples, and a score on them would be a release that nobody has paid "
                 "for. Give public data: PublicSet((inputs, targets)), or a dataset."
             )
+        if not isinstance(self.metrics, Mapping) or not all(map(callable, self.metrics.values())):
+            wanted = "functions by their names, such as {'accuracy': lambda outputs, targets: ...}"
+            raise _require.fail("metrics", self.metrics, wanted)
+        if "loss" in self.metrics:
+            raise InvalidInput("a metric cannot be called 'loss', the name of the score by loss=.")
 
     @classmethod
     def of(cls, data: Any, columns: Tabular, public: Public) -> PublicSet:
@@ -204,7 +210,7 @@ class StepWatch:
         elif progress not in (None, False):
             if not callable(progress):
                 raise _require.fail("progress", progress, "a function of the progress, or True or False")
-            self._callbacks.insert(0, progress)
+            self._callbacks.insert(0, _of_one_argument(progress))
 
     def __call__(self, progress: Progress) -> Progress:
         """Return the progress, with metrics if they are due."""
@@ -277,12 +283,29 @@ def _as_function(callback: Any) -> Callable[[Progress], Any]:
     if not callable(callback):
         kinds = "functions of the progress, writers of TensorBoard, or runs of W&B"
         raise _require.fail("callbacks", [type(callback).__name__], kinds)
+    return _of_one_argument(callback)
+
+
+def _of_one_argument(callback: Any) -> Callable[[Progress], Any]:
+    """Return a function; refuse one that cannot be called with one argument: it would fail after the
+    charge."""
+    try:
+        inspect.signature(callback).bind(None)
+    except TypeError:
+        raise InvalidInput(
+            f"callbacks and progress are called with one argument, the progress: {callback!r} takes others."
+        ) from None
+    # what is written in C has no signature
+    except ValueError:
+        pass
     return callback  # type: ignore[no-any-return]
 
 
 def _has_viewer() -> bool:
     """Return whether somebody looks: standard error is a terminal, or this is a notebook."""
-    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    in_notebook = type(shell).__name__ == "ZMQInteractiveShell"
+    return in_notebook or (sys.stderr is not None and sys.stderr.isatty())
 
 
 def _bar() -> Callable[[Progress], None]:

@@ -91,6 +91,11 @@ class Summands:
             members, self._planned = steps.popleft()
             yield members
 
+    def end(self) -> None:
+        """End what reads ahead: no further step is taken."""
+        if isinstance(self._examples, ReadAhead):
+            self._examples.close()
+
     def _noise_source(self) -> NoiseBuffer | CorrelatedSource:
         """Return the source of the run's noise, independent or correlated over time.
 

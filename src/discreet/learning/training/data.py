@@ -268,7 +268,9 @@ class _Dataset(Examples):
 
 def _check_sampler(loader: DataLoader[Any]) -> None:
     """Refuse a DataLoader whose own way of choosing examples would be lost."""
-    sampler, batches = loader.sampler, loader.batch_sampler
+    batches = loader.batch_sampler
+    # a batch sampler may choose by a sampler of its own
+    sampler = batches.sampler if type(batches) is BatchSampler else loader.sampler
     is_plain = type(batches) in (BatchSampler, type(None)) and (
         type(sampler) is SequentialSampler
         or (type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None)
@@ -295,7 +297,7 @@ class ReadAhead:
         self._examples, self._planned, self.people = examples, deque[Array](), examples.people
         names = ("num_workers", "prefetch_factor", "timeout", "worker_init_fn", "multiprocessing_context")
         generator = torch.Generator().manual_seed(entropy.aside("workers").integer(63))
-        self._batches = iter(
+        self._batches: Iterator[Any] = iter(
             DataLoader(
                 _Taking(examples),  # type: ignore[arg-type]
                 batch_sampler=self._announced(plan),
@@ -321,7 +323,14 @@ class ReadAhead:
                 "a worker process of the DataLoader was lost, or took longer than its timeout. The price of "
                 "the run is spent, and the run is over."
             ) from None
+        # The loader announces more as long as there is more: this was the last, and its workers may go.
+        if not self._planned:
+            next(self._batches, None)
         return inputs, targets
+
+    def close(self) -> None:
+        """End the workers of a run that takes no further step."""
+        self._batches, self._planned = iter(()), deque()
 
 
 @dataclass(frozen=True, slots=True)

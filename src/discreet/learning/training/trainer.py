@@ -564,6 +564,8 @@ class TrainingRun:
 
     def __exit__(self, *error: Any) -> None:
         self._context.close()
+        if self.done or error[0] is not None:
+            self.summands.end()
 
     def step(self) -> None:
         """Take one noisy step. An empty batch is a step like any other."""
