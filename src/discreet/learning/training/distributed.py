@@ -160,6 +160,9 @@ class _WorkerSummands:
     def add(self, members: Indices, sums: dict[int, Tensor]) -> None:
         self._summands.add(members, sums)
 
+    def end(self) -> None:
+        self._summands.end()
+
     def close(self, vector: Tensor) -> None:
         """Replace the vector by the sum over all workers; if a worker is lost, by zeros, and end the run."""
         group = self._distributed.group
