@@ -259,8 +259,9 @@ class Reference:
     """Says whose the rows of a table are by another table, `of`: a row belongs to every unit that has a row
     there whose column `key` equals the row's own `column`.
 
-    A row of an order belongs to the customer of the order. One that refers to the rows of two people is
-    protected as a row of each of them, and one that refers to nobody's is left out.
+    A row of an order belongs to the customer of the order. One that refers to the rows of two people is a row
+    of each of them, as if each had a copy: a guarantee for one person then hides that person's part in it,
+    and one for two people (twice the epsilon) the row itself. One that refers to nobody's is left out.
     """
 
     of: Annotated[str, TEXT]

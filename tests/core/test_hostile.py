@@ -403,19 +403,20 @@ def release_of(hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> tuple[float
     return loss, delta
 
 
-@pytest.mark.parametrize(
-    "hostile",
-    HOSTILE,
-    ids=[h.shape.name for h in HOSTILE],
-)
-def test_a_hostile_description_is_refused_or_keeps_its_price(
-    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def check_price(hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Require that a hostile description is refused or keeps its price."""
     release = release_of(hostile, monkeypatch)
     if release is not None:
         loss, delta = release
         assert loss <= 1 + change.SLACK, f"{loss:.4g} times the price"
         assert delta <= 1 + change.SLACK, f"{delta:.4g} times delta"
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=[h.shape.name for h in HOSTILE])
+def test_a_hostile_description_is_refused_or_keeps_its_price(
+    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_price(hostile, monkeypatch)
 
 
 def test_no_description_says_whose_a_row_is() -> None:

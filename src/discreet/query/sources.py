@@ -9,7 +9,8 @@ useless question, but none in which one unit's rows decide about another's.
 Guarantee: the rows of a private source that carry a unit x depend on the rows of x and on public tables only,
            and every row carries one unit.
 Proof:     by induction over the nodes, as `scan` writes them. A scan carries the unit of each row; of a
-           table that refers to another one, it has each row once for every unit that has a row there.
+           table that refers to another one, it has a copy of each row for every unit that has a row there:
+           a row of two people counts as one row of each, and to take it away from the table changes both.
            Filters, computed columns and marks by public rows look at one row and at public tables. A join of
            two private sources, and a mark by a private source, match rows of one unit only, as the writer
            adds that condition. Aggregates are grouped by the unit. All other combinations are refused here:
