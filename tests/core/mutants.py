@@ -26,6 +26,7 @@ TESTS = (
     "tests/core/test_neighbors.py::test_no_neighbor_changes_an_answer_by_more_than_its_price",
     "tests/core/test_interpreter.py",
     "tests/core/test_neighbors.py::test_a_person_is_one_person_however_the_id_is_spelled",
+    "tests/core/test_forged.py",
     "tests/core/test_hostile.py",
 )
 
@@ -302,7 +303,7 @@ WRITER = (
     Mutant(
         "a scan says of its table what it likes",
         _SOURCES,
-        "if facts != [(scan.schema, scan.private, scan.unit)]:",
+        "if facts != [(scan.schema, scan.private, scan.unit, scan.reference)]:",
         "if not facts:",
     ),
     Mutant(
