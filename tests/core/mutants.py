@@ -265,6 +265,7 @@ WRITER = (
         _SOURCES,
         "(own is None or own.of_rows or node.counted)",
         "(own is None or node.counted)",
+        survives="rows of a table of rows carry no column of the unit, so that no engine can plan the mark",
     ),
     Mutant(
         "public rows may be marked by private ones",

@@ -243,6 +243,10 @@ PERSON = (
     ),
     Shape("distinct people", "SELECT COUNT(*) FROM (SELECT DISTINCT id FROM people) AS p", rows=1),
     Shape("joined visits", "SELECT SUM(cost) FROM people JOIN visits ON id = who"),
+    Shape(
+        "one row a person, joined with several",
+        f"SELECT COUNT(*) FROM {_PER_PERSON} AS p JOIN visits ON p.id = who",
+    ),
     Shape("left joined visits", "SELECT COUNT(*), COUNT(cost) FROM people LEFT JOIN visits ON id = who"),
     Shape(
         "joined visits by place",
