@@ -95,7 +95,6 @@ def _check_change(before: float, after: float) -> None:
 
 
 @described("adaptive.BernoulliChange")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BernoulliChange:
     """Describes values 0 or 1: 1 has probability `before`, and after the change probability `after`. A value
     of at least one half counts as 1."""
@@ -131,7 +130,6 @@ class BernoulliChange:
 
 
 @described("adaptive.GaussianChange")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianChange:
     """Describes normal values with mean `before`, and after the change with mean `after`; `deviation` is
     their standard deviation. Ratios are clipped to [-most, most], in nats."""
@@ -266,7 +264,6 @@ class _Series:
 
 
 @described("adaptive.LikelihoodScores")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodScores(_Series):
     """Scores each time k by the sum of the log-likelihood ratios from k on, in units of 1 / GRID nat: how
     well "it changed at k" explains the series.
@@ -312,7 +309,6 @@ class LikelihoodScores(_Series):
 
 
 @described("adaptive.RankScores")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RankScores(_Series):
     """Scores each time k from `margin` to times - margin by how far the values after k lie above, or below,
     those up to k. No distribution is assumed.
@@ -380,7 +376,6 @@ def _sign_sums(series: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 @described("adaptive.Changepoint")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Changepoint(Select):
     """Estimates the time of a change: `Select` over times. Its error is a difference of times (in days, say),
     not of scores.
@@ -500,7 +495,6 @@ def score_selector(
 
 
 @described("adaptive.Alarm")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
     """Says whether a window raised the alarm; if so, `time` is the private estimate of the first time after
     the change."""
@@ -510,7 +504,6 @@ class Alarm:
 
 
 @described("adaptive.ChangeWatch")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeWatch(Interactive):
     """Watches a series for a change: a question is a time `now`, and the answer says whether the last
     `window` times up to it raise the alarm. It halts for good at the first alarm.

@@ -62,7 +62,6 @@ def _check_exponent(**named: float) -> None:
 
 
 @described("adaptive.PowerLaw")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLaw:
     """Spends gamma(j) = j^-exponent / zeta(exponent), which sums to one. Ramdas et al. 2018
     (arXiv:1802.09098) use the exponent 1.6 for SAFFRON.
@@ -77,7 +76,6 @@ class PowerLaw:
 
 
 @described("adaptive.Javanmard")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Javanmard:
     """Spends gamma(j) = c log(max(j, 2)) / (j exp(sqrt(log j))), near optimal for Gaussian means (Javanmard &
     Montanari 2018, arXiv:1603.09000, equation 31).
@@ -93,7 +91,6 @@ class Javanmard:
 
 
 @described("adaptive.Listed")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """Spends by a finite list: these terms, then zeros. For a stream whose length is known."""
 

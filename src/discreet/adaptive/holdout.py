@@ -10,7 +10,6 @@ training values must be public, or bought with other mechanisms.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
@@ -36,7 +35,6 @@ Budget = Annotated[int, at_least(1), at_most(10**9)]
 
 
 @described("adaptive.Check")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """Asks whether the mean of `statistic` (a sum) over the holdout agrees with `training`, the mean of the
     same statistic over the training data.
@@ -64,7 +62,6 @@ class Check:
 
 
 @described("adaptive.Estimate")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldoutEstimate:
     """Holds the holdout's answer: the mean (`value`), whether the training value differed from the holdout's
     (`overfit`), and how many such findings are `left`.
@@ -81,7 +78,6 @@ class HoldoutEstimate:
 
 
 @described("adaptive.Thresholdout")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholdout(Interactive):
     """Reuses a holdout of `public.size` rows (n): up to `budget` (B) findings of overfitting, and any number
     of agreements.

@@ -18,7 +18,7 @@ import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any
@@ -62,7 +62,6 @@ def _check_step(**named: Real) -> None:
 
 
 @described("adaptive.Submission")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """Holds predictions under a name; build it with `Submission.of`.
 
@@ -186,7 +185,6 @@ Step = Annotated[Real, Limit(_check_step)]
 
 
 @described("adaptive.Standing")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """Holds what a board releases: the best accuracy so far (`score`), whether this submission `improved` it,
     and how many improvements are `left` before the board halts.
@@ -332,7 +330,6 @@ def _generalization(board: Any, confidence: float) -> Bound:
 
 
 @described("adaptive.ShakyLadder")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShakyLadder(_Board):
     """Runs a leaderboard that is (epsilon, delta)-DP: it shows a noisy score when a submission beats the best
     one by `step`, a difference of accuracies.
@@ -385,7 +382,6 @@ class ShakyLadder(_Board):
 
 
 @described("adaptive.SparseVectorBoard")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVectorBoard(_Board):
     """Runs a leaderboard that is epsilon-DP: the score of an improvement is derived from the comparison that
     detected it, at no further price.

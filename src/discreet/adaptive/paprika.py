@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any
@@ -71,7 +71,6 @@ _DEFAULT = AlphaInvesting(alpha=0.05)
 
 
 @described("adaptive.Decision")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """Says whether a hypothesis was rejected, and the level at which it was tested."""
 
@@ -80,7 +79,6 @@ class Decision:
 
 
 @described("adaptive.Paprika")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Paprika(Interactive):
     """Tests hypotheses one after another; halts for good when `rejections` (c) of them are rejected.
 

@@ -17,7 +17,6 @@ Benjamini & Hochberg is applied to the noisy evidence. Where we differ, and why:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated
@@ -47,7 +46,6 @@ _HYPOTHESIS = instance_of(Hypothesis, "a Hypothesis(statistic=..., null=...)")
 
 
 @described("adaptive.Discoveries")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Discoveries:
     """Holds the peeled hypotheses by position, in the order of the choices; the p-value of each, noise
     included; and the positions of the rejected hypotheses.
@@ -59,7 +57,6 @@ class Discoveries:
 
 
 @described("adaptive.PrivateBenjaminiHochberg")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateBenjaminiHochberg(Mechanism):
     """Rejects some of `hypotheses`, at most `candidates`, with a false discovery rate of at most `alpha`.
 

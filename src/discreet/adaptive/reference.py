@@ -13,7 +13,6 @@ private.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -91,7 +90,6 @@ def _by_id(ids: list[Any], wrong: Integers) -> Integers:
 
 
 @described("adaptive.PlainBoard")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlainBoard(_Reference):
     """Shows every score exactly, as most competitions do. The boosting attack of Blum & Hardt breaks it."""
 
@@ -106,7 +104,6 @@ class PlainBoard(_Reference):
 
 
 @described("adaptive.Ladder")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder(_Reference):
     """Runs the ladder mechanism: a risk below best - step is shown, rounded to a multiple of the step;
     otherwise the best risk is shown again. The score is 1 - risk.
@@ -129,7 +126,6 @@ class Ladder(_Reference):
 
 
 @described("adaptive.ParameterFreeLadder")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterFreeLadder(_Reference):
     """Runs the ladder whose step is s / sqrt(n), where n is the number of rows and s the standard deviation
     of the row-wise differences between the losses of the submission and of the best one. The state also

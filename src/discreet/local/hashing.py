@@ -65,7 +65,6 @@ def parity(words: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @described("local.LocalHashing")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalHashing(FrequencyOracle):
     """Hashes the value to one of `buckets`, and reports the bucket by k-ary randomized response: optimized
     local hashing (OLH).
@@ -253,7 +252,6 @@ class LocalHashing(FrequencyOracle):
 
 
 @described("local.HadamardResponse")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HadamardResponse(FrequencyOracle):
     """Reports one of at most 4 * domain numbers, more likely one that the value marks: Hadamard
     response.

@@ -46,7 +46,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -133,7 +133,6 @@ class _GridNoise(ABC):
 
 
 @described("mechanisms.GridLaplace")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GridLaplace(_GridNoise):
     """Adds discrete Laplace noise to reals rounded to multiples of `step`; `sensitivity` is the real l1
     sensitivity.
@@ -189,7 +188,6 @@ class GridLaplace(_GridNoise):
 
 
 @described("mechanisms.GridGaussian")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GridGaussian(_GridNoise):
     """Adds discrete Gaussian noise to reals rounded to multiples of `step`; `sensitivity` is the real l2
     sensitivity.
@@ -290,7 +288,6 @@ def nearest_float(x: Fraction) -> float:
 
 
 @described("mechanisms.AddNoise")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AddNoise(Mechanism):
     """Adds noise to the statistic of the source, in the statistic's own unit.
 
@@ -403,7 +400,6 @@ def noisy_histogram(
 
 
 @described("mechanisms.InputPerturbation")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InputPerturbation(Mechanism):
     """Adds discrete Laplace noise to each row's value, in whole steps, and releases their sum (or mean):
     input perturbation.

@@ -84,7 +84,6 @@ def _is_numeric(value: Any) -> bool:
 
 
 @described("mechanisms.Clamp")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Clamp(PostFunction):
     """Clamps to the nearest point of [lower, upper]; an end may be left open. If the truth lies inside, no
     error grows.
@@ -108,7 +107,6 @@ class Clamp(PostFunction):
 
 
 @described("mechanisms.Fold")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fold(PostFunction):
     """Reflects at `lower` and `upper` until inside: unlike clamping it gives the ends no extra probability.
 
@@ -150,7 +148,6 @@ class _ToMultiples(PostFunction):
 
 
 @described("mechanisms.Round")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Round(_ToMultiples):
     """Rounds to the nearest multiple of `step`, halves up: adds at most half a step of error."""
 
@@ -163,7 +160,6 @@ class Round(_ToMultiples):
 
 
 @described("mechanisms.Truncate")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Truncate(_ToMultiples):
     """Truncates to the next multiple of `step` towards zero: adds less than a step of error."""
 
@@ -181,7 +177,6 @@ def _is_function(value: Any) -> bool:
 
 
 @described("mechanisms.PostProcessed")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PostProcessed(Mechanism):
     """Passes a mechanism's released value through `function` before anybody sees it.
 
@@ -256,7 +251,6 @@ def _multiple(count: int, step: Real) -> Any:
 
 
 @described("mechanisms.Sequential")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sequential(Mechanism):
     """Runs several mechanisms on the same table: sequential composition. The value is the tuple of their
     values.
@@ -301,7 +295,6 @@ class Sequential(Mechanism):
 
 
 @described("mechanisms.GroupPrivate")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPrivate(Mechanism):
     """Prices a release for `size` units that change together: a household, or a person with up to `size`
     rows.
@@ -346,7 +339,6 @@ class GroupPrivate(Mechanism):
 
 
 @described("mechanisms.Parallel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel(Mechanism):
     """Runs one mechanism for each of some categories of `column`, each on the rows of its category only.
 

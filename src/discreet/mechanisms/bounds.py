@@ -7,7 +7,6 @@ does not count. The answer is a `Bounds`, to be declared for later mechanisms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -30,7 +29,6 @@ _MAX_LEVELS = 1000
 
 
 @described("mechanisms.HistogramBounds")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBounds(Mechanism):
     """Releases the hull of those ranges whose noisy number of rows reaches a threshold.
 

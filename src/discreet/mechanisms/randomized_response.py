@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
@@ -206,7 +205,6 @@ def _check_odds(**named: Real) -> None:
 
 
 @described("mechanisms.Kary")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Kary(ResponseDesign):
     """Reports the truth `odds` times as likely as each of the other categories: k-ary randomized response,
     with k = `categories`.
@@ -291,7 +289,6 @@ class Kary(ResponseDesign):
 
 # The tag stands in ledgers and stays, though it is not the name of the class.
 @described("mechanisms.Design")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Channel(ResponseDesign):
     """Reports truth i as j with probability `rows[i][j]`: any design (a channel, in information theory).
 
@@ -503,7 +500,6 @@ def _inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]] | None:
 
 
 @described("mechanisms.Reports")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reports:
     """Holds the released values: how often each report was given, and the estimates of the true counts.
 
@@ -522,7 +518,6 @@ class Reports:
 
 
 @described("mechanisms.RandomizedResponse")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RandomizedResponse(Mechanism):
     """Passes everyone's value of `column` through a randomized-response design; releases the counts of
     reports and unbiased estimates.

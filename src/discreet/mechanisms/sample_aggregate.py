@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -41,7 +40,6 @@ Ints = NDArray[np.int64]
 
 
 @described("mechanisms.PartMean")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartMean:
     """Computes the mean of a column in one part; None where the part has no value.
 
@@ -60,7 +58,6 @@ class PartMean:
 
 
 @described("mechanisms.PartMode")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartMode:
     """Computes the most frequent value of a column in one part; the smallest of several equally frequent
     ones.
@@ -160,7 +157,6 @@ def check_function(function: Any, columns: tuple[str, ...]) -> None:
 
 
 @described("mechanisms.SampleAndAggregate")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleAndAggregate(Mechanism):
     """Releases a private mean or median of what `function` returns for each of `parts` disjoint random parts:
     sample and aggregate.
@@ -287,7 +283,6 @@ class SampleAndAggregate(Mechanism):
 
 
 @described("mechanisms.SubsampleAggregateStable")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SubsampleAggregateStable(Mechanism):
     """Releases the answer most subsamples agree on, exactly, if the majority is clear; else None: subsample
     and aggregate (M_samp).

@@ -68,7 +68,6 @@ FOREIGN_STATE = "the state is not one that start() or answer() gave."
 
 # The tags of this class and the next stand in ledgers and stay, though they are not the names of the classes.
 @described("mechanisms.Answer")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdAnswer:
     """Holds the answer to one question: whether its value is `above` the threshold; the noisy `value`, if it
     was paid for; and the `gap` between noisy value and noisy threshold, if it was asked for."""
@@ -79,7 +78,6 @@ class ThresholdAnswer:
 
 
 @described("mechanisms.Entry")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """Takes one entry of a vector-valued statistic as a question of its own: the count of one category, say.
 
@@ -420,7 +418,6 @@ Split = tuple[Annotated[Real, POSITIVE], ...]
 
 
 @described("mechanisms.SparseVector")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVector(Thresholds):
     """Answers for each question whether its value is above `threshold`; halts after `positives` answers
     "above": the sparse vector technique.
@@ -478,7 +475,6 @@ class SparseVector(Thresholds):
 
 
 @described("mechanisms.AboveThreshold")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AboveThreshold(Interactive):
     """Runs the textbook's AboveThreshold (AboveNoisyThreshold): halts at the first positive; noise of scale
     2D/epsilon on the threshold and 4D/epsilon on each value, D being the sensitivity.
@@ -705,7 +701,6 @@ Constants = Annotated[str, among(tuple(CONSTANTS))]
 
 
 @described("mechanisms.RedrawnSparseVector")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RedrawnSparseVector(Thresholds):
     """Runs `SparseVector` with a new noisy threshold after each positive, for (epsilon, delta).
 
@@ -775,7 +770,6 @@ class RedrawnSparseVector(Thresholds):
 
 
 @described("mechanisms.StableSparseVector")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StableSparseVector(Interactive):
     """Releases exact values of stable functions, or None; halts at the `failures`-th None, or after
     `questions` questions.

@@ -190,7 +190,6 @@ def in_unit(code: int, step: Fraction) -> int | float:
 
 
 @described("mechanisms.SmoothSensitivityMedian")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SmoothSensitivityMedian(Mechanism):
     """Releases the (lower) median of a bounded column on a grid of `step`, with noise scaled to its smooth
     sensitivity.
@@ -279,7 +278,6 @@ STABLE = instance_of(Stable, "a stable function, such as StableMode(column=...) 
 
 
 @described("mechanisms.StableMode")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StableMode:
     """Computes the most frequent declared category of a column (the mode); of several, the first declared.
 
@@ -320,7 +318,6 @@ class StableMode:
 
 
 @described("mechanisms.StableMedian")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StableMedian:
     """Computes the (lower) median of a bounded column on a grid of `step`; `value` and `bound` are in steps;
     a release is in the column's unit.
@@ -384,7 +381,6 @@ class TrustedStable:
 
 
 @described("mechanisms.DistanceToInstability")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DistanceToInstability(Mechanism):
     """Releases the exact value of a stable function if it is far enough from instability, else None (M_stab).
 
@@ -444,7 +440,6 @@ class DistanceToInstability(Mechanism):
 
 
 @described("mechanisms.ProposeTestRelease")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProposeTestRelease(Mechanism):
     """Releases a number with noise for a proposed bound on its local sensitivity, if the data pass a private
     test of that bound; else None (propose-test-release).

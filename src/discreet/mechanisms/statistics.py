@@ -123,7 +123,6 @@ class _Defaults:
 
 
 @described("mechanisms.Count")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Count(_Defaults):
     """Counts the rows.
 
@@ -143,7 +142,6 @@ class Count(_Defaults):
 
 
 @described("mechanisms.CountNonNull")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CountNonNull(_Defaults):
     """Counts the rows that have a value in `column`; NaN and infinities count as missing.
 
@@ -169,7 +167,6 @@ class CountNonNull(_Defaults):
 
 
 @described("mechanisms.PowerSum")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PowerSum(_Defaults):
     """Sums (g - center)**power over rows, g being the value of `column` in whole steps of `grid`: an exact
     integer.
@@ -250,7 +247,6 @@ def SumOfSquares(column: str, step: Real = 1, center: Real = 0) -> PowerSum:
 
 
 @described("mechanisms.Histogram")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram(_Defaults):
     """Counts the rows in each declared category of `column`, or in each bin between public `edges`.
 
@@ -309,7 +305,6 @@ class Histogram(_Defaults):
 
 
 @described("mechanisms.CountsBelow")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CountsBelow(_Defaults):
     """Counts, for each public threshold, the rows whose clipped value is below it: a cumulative histogram.
 
@@ -341,7 +336,6 @@ class CountsBelow(_Defaults):
 
 
 @described("mechanisms.Stack")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Stack(_Defaults):
     """Joins several statistics into one vector, in order, for one noise. They must have the same `step`.
 

@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Annotated, Any, NamedTuple
@@ -135,7 +134,6 @@ def check_open(aggregator: Aggregator, state: State) -> None:
 
 
 @described("mechanisms.LNMax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LNMax(Aggregator):
     """Answers with the class of the largest count after discrete Laplace noise of `scale` on every count: the
     noisy arg-max of simple PATE.
@@ -178,7 +176,6 @@ class LNMax(Aggregator):
 
 
 @described("mechanisms.GNMax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GNMax(Aggregator):
     """Answers with the class of the largest count after discrete Gaussian noise of `variance` on every count.
 
@@ -221,7 +218,6 @@ class GNMax(Aggregator):
 
 
 @described("mechanisms.ConfidentGNMax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfidentGNMax(Aggregator):
     """Answers as GNMax if the largest count, with noise of its own, reaches `threshold` (the check); else
     refuses.
@@ -322,7 +318,6 @@ class ConfidentGNMax(Aggregator):
 
 
 @described("mechanisms.InteractiveGNMax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InteractiveGNMax(ConfidentGNMax):
     """Answers as GNMax only where teachers disagree enough with the student's own prediction; where they do
     not, and the student gives a class a probability above `confident`, that class is the answer; else
@@ -499,7 +494,6 @@ def check_votes(compared: int, threshold: int) -> tuple[float, float]:
 
 
 @described("mechanisms.SanitizedCost")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SanitizedCost:
     """Publishes the data-dependent Rényi cost at `order`, for an `epsilon` of its own.
 
@@ -653,7 +647,6 @@ def distance(counts: Counts) -> int:
 
 
 @described("mechanisms.StableVotes")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StableVotes(Aggregator):
     """Answers with the exact plurality if its distance to instability passes a noisy test, else refuses;
     every question is paid for (M_stab).
@@ -714,7 +707,6 @@ class StableVotes(Aggregator):
 
 
 @described("mechanisms.SampledVotes")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SampledVotes(Aggregator):
     """Answers with the exact plurality of teachers on overlapping subsamples if it is stable, else refuses;
     every question is paid for (M_samp).
@@ -773,7 +765,6 @@ class SampledVotes(Aggregator):
 
 
 @described("mechanisms.SparseVotes")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVotes(Aggregator):
     """Answers stable questions with the exact plurality, at no cost; refuses unstable ones, and halts at the
     `failures`-th refusal (M_svec).

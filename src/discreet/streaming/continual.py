@@ -296,7 +296,6 @@ def advances(question: Any, step: int, clock: str | None) -> bool:
 
 
 @described("streaming.ContinualCounter")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ContinualCounter(Interactive):
     """Releases, after each batch, the sum of a statistic over all batches fed so far: continual counting.
 

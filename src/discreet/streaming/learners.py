@@ -17,7 +17,7 @@ per round, and release a decision after each round.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -66,7 +66,6 @@ Size = Annotated[float, FLOAT, POSITIVE, _IN_RANGE]
 
 
 @described("streaming.OnlineLearner")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineLearner(Interactive):
     """Learns online and privately over a convex set: each round's gradient is taken at the newest decision w
     and added to a noisy sum, and the next decision is computed from that sum.

@@ -62,7 +62,6 @@ class _ColumnLoss:
 
 
 @described("streaming.SquaredDistance")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SquaredDistance(_ColumnLoss):
     """Computes |w - x|² / 2: the best decision is the mean of the columns. It is 1-strongly convex."""
 
@@ -76,7 +75,6 @@ class SquaredDistance(_ColumnLoss):
 
 
 @described("streaming.LinearLoss")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LinearLoss(_ColumnLoss):
     """Computes <w, x>: each column has the losses of one expert (or one direction), within its declared
     bounds.
@@ -127,7 +125,6 @@ class _TargetLoss:
 
 
 @described("streaming.SquaredLoss")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SquaredLoss(_TargetLoss):
     """Computes (<w, x> - y)² / 2: linear regression."""
 
@@ -141,7 +138,6 @@ class SquaredLoss(_TargetLoss):
 
 
 @described("streaming.LogisticLoss")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LogisticLoss(_TargetLoss):
     """Computes log(1 + exp(<w, x>)) - y <w, x>: logistic regression on a target of two declared categories
     (the second is 1), or a number from 0 to 1.
@@ -251,7 +247,6 @@ def check_columns(loss: Any, public: Public) -> None:
 
 
 @described("streaming.ClippedGradients")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedGradients:
     """Sums the gradients of a loss at `decision`, each unit's clipped to length `clip` (in the norm `norm`),
     in integer multiples of clip / 2^16, the grid step. An empty `decision` stands for zeros.

@@ -290,7 +290,6 @@ def _marginals(fitted: Fitted, codes: Sequence[Any]) -> tuple[MarginalShares, ..
 
 
 @described("synthetic.CopyDistance")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyDistance(Mechanism):
     """Measures how far a copy's tables by two columns are from those of the data: the mean over all pairs of
     half the l1 distance, as a share of the copy's noisy total.

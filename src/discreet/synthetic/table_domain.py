@@ -16,7 +16,6 @@ import itertools
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from numbers import Integral
 from pathlib import Path
@@ -132,7 +131,6 @@ _LARGEST_FLOAT_BELOW_2_63 = float(np.nextafter(2.0**63, 0))
 
 
 @described("synthetic.DomainColumn")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DomainColumn:
     """Describes a column of the domain.
 
@@ -155,7 +153,6 @@ class DomainColumn:
 
 
 @described("synthetic.Domain")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
     """Lists the columns of a synthetic copy, in order. Their codes follow from the schema (`codings`)."""
 

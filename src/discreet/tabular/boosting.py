@@ -42,7 +42,6 @@ PARTS = 256
 
 
 @described("learning.AdditiveModel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AdditiveModel:
     """Predicts by a sum of one step function per feature: `shapes[model][feature]` has one score for each bin
     of the feature. Bins are numbered as in the module `trees`, with `PARTS` bins of a number.

@@ -35,7 +35,6 @@ _FINER = 64
 
 
 @described("learning.Clusters")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Clusters:
     """Holds the centers of clusters, in coordinates of [-1, 1], and assigns rows to the nearest."""
 

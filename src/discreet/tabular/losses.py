@@ -69,7 +69,6 @@ class Loss(Protocol):
 
 
 @described("learning.Logistic")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Logistic:
     """Computes the logistic loss log(1 + exp(-y score)) of labels -1 and 1: |f'| <= 1 and f'' <= 1/4."""
 
@@ -91,7 +90,6 @@ class Logistic:
 
 
 @described("learning.HuberHinge")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HuberHinge:
     """Computes the smoothed hinge loss of Chaudhuri, Monteleoni & Sarwate 2011, Section 3.4.2: quadratic
     where the margin y score is within `width` of 1.
@@ -127,7 +125,6 @@ class HuberHinge:
 
 
 @described("learning.Huber")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Huber:
     """Computes the Huber loss of a residual r = score - y: r²/2 up to |r| = `threshold`, linear beyond; |f'|
     <= threshold and f'' <= 1.
@@ -158,7 +155,6 @@ class Huber:
 
 
 @described("learning.Squared")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Squared:
     """Computes the squared loss (score - y)² / 2 of scores up to `reach` in absolute value, continued
     linearly beyond: |f'| <= reach + 1 and f'' <= 1.
@@ -198,7 +194,6 @@ class Squared:
 
 
 @described("learning.Softmax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Softmax:
     """Computes the multinomial logistic loss log sum_c exp(<w_c, x>) - <w_y, x> of k classes, where w_c are
     the weights of class c, x is the row and y the number of its class.

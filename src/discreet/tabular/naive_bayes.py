@@ -30,7 +30,6 @@ _LEAST_VARIANCE = (2 / 30) ** 2
 
 
 @described("learning.NaiveBayesModel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NaiveBayesModel:
     """Holds the probabilities of classes (`priors`) and, for each class, the mean and variance of each number
     and the probabilities of the values of each truth value and category (`chances`).

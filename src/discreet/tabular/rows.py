@@ -44,7 +44,6 @@ _RESERVED = 1 << 28
 
 
 @described("learning.Design")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
     """Says which columns are the coordinates of a row, which one is the target, and which norms rows may
     have.

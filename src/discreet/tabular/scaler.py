@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -46,7 +45,6 @@ FLOOR = Fraction(1, 1000)
 
 
 @described("learning.Scaling")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
     """Standardizes columns: `(value - mean) / deviation` for each column, of values clipped to the column's
     bounds `lower` and `upper`.
@@ -106,7 +104,6 @@ def _floats(values: Any) -> Array:
 
 
 @described("learning.PrivateScaler")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateScaler(Mechanism):
     """Releases means and standard deviations of bounded columns with rho-zCDP in total.
 

@@ -38,7 +38,6 @@ _ROWS = 1 << 14
 
 
 @described("learning.Moments")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
     """Holds noisy second moments of the coordinates of a design, with the target as last coordinate where
     there is one.

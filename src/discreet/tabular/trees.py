@@ -82,7 +82,6 @@ _CELLS = 1 << 10
 
 
 @described("learning.TreeModel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TreeModel:
     """Predicts classes by a full binary tree: split i sends a row to node 2i + 1 (left) or 2i + 2 (right);
     leaves hold class probabilities.
@@ -346,7 +345,6 @@ class PrivateTree(GreedyTree, Classifying):
 
 
 @described("learning.RegressionTreeModel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionTreeModel:
     """Predicts a number by a full binary tree with one number in each leaf, on the target's scale of [-1, 1];
     splits are those of `TreeModel`."""

@@ -137,7 +137,6 @@ def rho_of(event: Event) -> float:
 
 
 @described("learning.Selected")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
     """Holds the release of a search: the best model, the number of its candidate, and its noisy score: the
     share of held-out rows it predicted right (for a number, 1 minus the mean of a quarter of the squared

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Annotated, Any
 
@@ -24,7 +24,6 @@ Weights = tuple[Annotated[float, POSITIVE, FLOAT], ...]
 
 
 @described("matrix.Product")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Product(Workload):
     """The Kronecker product of workloads over different attributes: one question for each combination of the
     factors' questions."""
@@ -71,7 +70,6 @@ class Product(Workload):
 
 
 @described("matrix.Union")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Union(Workload):
     """Several workloads over the same cells, one after the other. The error to be minimized is the sum of the
     variances of all answers, each times the squared weight of its part."""
@@ -122,7 +120,6 @@ class Union(Workload):
 
 
 @described("matrix.Marginals")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Marginals(Workload):
     """One table of counts for each set of attributes in `sets`: a union of products, never written out.
 

@@ -19,7 +19,6 @@ mechanisms of their own with `norms_for_price`, `noise_for` and `width`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -47,7 +46,6 @@ Noise = IntegerLaplace | IntegerGaussian
 
 
 @described("matrix.Attribute")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
     """Names a column with declared categories; or a column of numbers, cut into bins at public `edges`."""
 
@@ -56,7 +54,6 @@ class Attribute:
 
 
 @described("matrix.Cells")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
     """Counts the rows in each cell of a table by several attributes.
 
@@ -121,7 +118,6 @@ CELLS = instance_of(Cells, "made by matrix.Cells.of(...)")
 
 
 @described("matrix.WorkloadAnswer")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadAnswer:
     """Holds the noisy measurements, and computes what follows from them at no further cost in privacy:
     answers, standard deviations, intervals and cells.
@@ -184,7 +180,6 @@ class WorkloadAnswer:
 
 
 @described("matrix.WorkloadMechanism")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadMechanism(Mechanism):
     """Answers a workload of counting questions together through a strategy: the matrix mechanism.
 

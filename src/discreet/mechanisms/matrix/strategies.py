@@ -241,7 +241,6 @@ def _matrix(strategy: Strategy) -> Floats:
 
 
 @described("matrix.Tree")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchical(Strategy):
     """Hierarchical counts (Hay et al. 2010): the sum of all n cells, the sums of `branching` equal parts, of
     the parts of these parts, ... down to single cells.
@@ -286,7 +285,6 @@ def tree_levels(n: int, branching: int) -> list[int]:
 
 
 @described("matrix.Haar")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Haar(Strategy):
     """Haar wavelets (Privelet, Xiao, Wang & Gehrke 2010): the total, and for each node of a binary tree the
     sum of its left half minus the sum of its right half.
@@ -313,7 +311,6 @@ class Haar(Strategy):
 
 
 @described("matrix.Fourier")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fourier(Strategy):
     """Sines and cosines over the cells (Barak et al. 2007; eigen-design). The weight of a frequency is the
     fourth root of its energy, the mean of |W w|² over its waves w of length 1, with W the `workload`.
@@ -346,7 +343,6 @@ class Fourier(Strategy):
 
 
 @described("matrix.WeightedTree")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedTree(Strategy):
     """A tree whose level weights are chosen greedily for the workload and the norm, one level after the
     other, as in GreedyH.
@@ -406,7 +402,6 @@ def _level_rows(levels: list[int], n: int) -> list[slice]:
 
 
 @described("matrix.Optimal")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Optimal(Strategy):
     """The strategy of least error under Gaussian noise, to a proved relative gap: see `gaussian`."""
 
@@ -435,7 +430,6 @@ def _optimum(workload: Workload, gap: float) -> Optimum:
 
 
 @described("matrix.PIdentity")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PIdentity(Strategy):
     """Single cells and p further questions, found by descent: OPT_0 of HDMM, for Laplace noise (see
     `p_identity`). p is cells / 16 rounded down, at least 1, unless given; 0 stands for not given."""
@@ -461,7 +455,6 @@ class PIdentity(Strategy):
 
 
 @described("matrix.Lower")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LowerTriangular(Strategy):
     """A lower-triangular strategy over n steps, as streams and DP-FTRL use it, for a workload whose cells are
     the steps; see `triangular`."""
@@ -599,7 +592,6 @@ class _MarginalStrategy(Workload):
 
 
 @described("matrix.Residuals")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Residuals(_MarginalStrategy):
     """Every interaction of the marginals measured once, with the variances of least weighted error:
     ResidualPlanner.
@@ -658,7 +650,6 @@ class Residuals(_MarginalStrategy):
 
 
 @described("matrix.MeasuredMarginals")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredMarginals(_MarginalStrategy):
     """Whole tables measured with weights that add up to 1, chosen by descent for the weighted error under
     Laplace noise: OPT_M of HDMM.

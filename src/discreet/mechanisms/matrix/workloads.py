@@ -141,7 +141,6 @@ class _OneAttribute(Workload):
 
 
 @described("matrix.Identity")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Identity(_OneAttribute):
     """Each cell by itself: a histogram."""
 
@@ -169,7 +168,6 @@ class Identity(_OneAttribute):
 
 
 @described("matrix.Total")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Total(_OneAttribute):
     """The sum of all cells."""
 
@@ -194,7 +192,6 @@ class Total(_OneAttribute):
 
 
 @described("matrix.Prefix")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Prefix(_OneAttribute):
     """The sums of the first cell, the first two, ... all n: a cumulative distribution."""
 
@@ -223,7 +220,6 @@ class Prefix(_OneAttribute):
 
 
 @described("matrix.AllRanges")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AllRanges(_OneAttribute):
     """The sums of all n (n + 1) / 2 ranges of cells, by first cell, then by last."""
 
@@ -260,7 +256,6 @@ class AllRanges(_OneAttribute):
 
 
 @described("matrix.Explicit")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explicit(Workload):
     """Any matrix, row by row. `over`: the number of values of each attribute whose combinations are the
     cells, the last attribute varying fastest; one attribute unless given."""
