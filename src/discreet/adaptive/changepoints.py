@@ -9,7 +9,7 @@ arXiv:1808.10056). Where nothing is known of the distributions, the values up to
 those after it instead (Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
 
     change = BernoulliChange(before=0.2, after=0.8)
-    mechanism = offline(public=..., column="hot", time="day", times=200, change=change, epsilon=1)
+    mechanism = changepoint(public=..., column="hot", time="day", times=200, change=change, epsilon=1)
 
 The paper replaces a row, so its noise is in proportion to the *range* of the ratio. Under add_remove and
 zero_out the largest absolute ratio is enough: half of a symmetric range. Unbounded ratios are clipped here.
@@ -441,7 +441,7 @@ class Changepoint(Select):
 
 
 @_require.check_options
-def offline(
+def changepoint(
     *,
     public: Public,
     column: str,
