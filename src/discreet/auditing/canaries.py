@@ -435,10 +435,7 @@ def _choose(
         low, high = lower_limit(3 * hits, 3 * len(p), strict), upper_limit(3 * false_hits, 3 * len(q), strict)
         excess = np.maximum([claimed.tradeoff(a) for a in high.tolist()] - (1 - low), 0.0)
         # A strict level here too: at extreme thresholds a few lucky canaries would give a large mu.
-        low, high = (
-            lower_limit(hits, len(p), 1e-3),
-            upper_limit(false_hits, len(q), 1e-3),
-        )
+        low, high = (lower_limit(hits, len(p), 1e-3), upper_limit(false_hits, len(q), 1e-3))
         mu = special.ndtri(np.clip(low, 1e-300, 1)) - special.ndtri(np.clip(high, 0, 1 - 1e-16))
         best_index = int(np.lexsort((mu, excess))[-1])
         rank = (float(excess[best_index]), float(mu[best_index]))

@@ -63,16 +63,7 @@ from ..tables import Source
 from . import arrow_columns, noise, noise_scales
 from .arrow_columns import as_step, integers
 from .noise import IntegerGaussian, IntegerLaplace, Noise, sqrt_down, sqrt_up
-from .protocols import (
-    STATISTIC,
-    Integers,
-    Mechanism,
-    Release,
-    Sensitivity,
-    Statistic,
-    check_source,
-    release,
-)
+from .protocols import STATISTIC, Integers, Mechanism, Release, Sensitivity, Statistic, check_source, release
 from .statistics import Count, Histogram, Sum, contributions, length_of, step_of
 
 

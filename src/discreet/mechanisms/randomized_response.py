@@ -441,9 +441,7 @@ def grid_response_design(side: Annotated[int, at_least(2)], epsilon: Real) -> Ka
 
 @_require.check_options
 def yes_fraction_variance(
-    p: Annotated[Real, OPEN_PROBABILITY],
-    people: People,
-    fraction: Annotated[Real, PROBABILITY] | None = None,
+    p: Annotated[Real, OPEN_PROBABILITY], people: People, fraction: Annotated[Real, PROBABILITY] | None = None
 ) -> Fraction:
     """Return the variance of Warner's estimate of the fraction of people with the truth "yes", if each of N =
     `people` answers truly with probability p.

@@ -240,12 +240,7 @@ class SmoothSensitivityMedian(Mechanism):
         check_source(self.public, source)
         ordered = arrow_columns.read(source, self.public, self.column, self._grid)
         code = noisy_median(ordered, self._noise, entropy)
-        return release(
-            in_unit(code, self.step),
-            event=self.event,
-            entropy=entropy,
-            error=self.error,
-        )
+        return release(in_unit(code, self.step), event=self.event, entropy=entropy, error=self.error)
 
 
 def bounded_grid(public: Public, column: str, step: Fraction) -> arrow_columns.ColumnGrid:

@@ -155,12 +155,7 @@ class LogisticLoss(_TargetLoss):
 
 
 Loss = SquaredDistance | LinearLoss | SquaredLoss | LogisticLoss
-LOSSES = {
-    "distance": SquaredDistance,
-    "linear": LinearLoss,
-    "squared": SquaredLoss,
-    "logistic": LogisticLoss,
-}
+LOSSES = {"distance": SquaredDistance, "linear": LinearLoss, "squared": SquaredLoss, "logistic": LogisticLoss}
 
 
 def _finite(vectors: Floats) -> Floats:

@@ -29,13 +29,7 @@ from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from ..tables.cells import Coding
-from .counting import (
-    OccurringCells,
-    count_domain_cells,
-    count_sensitivity,
-    plan_domain_cells,
-    rows_per_unit,
-)
+from .counting import OccurringCells, count_domain_cells, count_sensitivity, plan_domain_cells, rows_per_unit
 from .estimation import combine_measurements, estimate_total
 from .generation import fit_model, noisy_tables, sample_rows
 from .graphical_model import Clique, GraphicalModel, group_arrays

@@ -434,10 +434,7 @@ def grid_sensitivity(cells: float, width: int) -> Sensitivity:
     """
     l2 = (cells + math.sqrt(width)) * (1 + 1e-12)
     return Sensitivity(
-        linf=math.ceil(cells + 1),
-        l0=width,
-        l1=math.ceil(math.sqrt(width) * l2),
-        l2_squared=math.ceil(l2**2),
+        linf=math.ceil(cells + 1), l0=width, l1=math.ceil(math.sqrt(width) * l2), l2_squared=math.ceil(l2**2)
     )
 
 
