@@ -43,11 +43,11 @@ from .._errors import InvalidInput, result_or
 from .._public import PUBLIC, REPLACE, Public
 from .._registry import described
 from .._require import A_FLOAT, FINITE, OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most, instance_of
-from ..accounting import Event, NoOp, PureDP
+from ..accounting import Event, PureDP
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import (
+    Answered,
     Integers,
-    Interactive,
     Release,
     Sensitivity,
     check_source,
@@ -55,7 +55,7 @@ from ..mechanisms.protocols import (
     require_columns,
 )
 from ..mechanisms.selection import PermuteAndFlip, ReportNoisyMax, Select, moves_one_way
-from ..mechanisms.sparse_vector import SparseVectorRounds, State, declared, failure_of
+from ..mechanisms.sparse_vector import Comparing, SparseVectorRounds, State, declared, failure_of
 from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
@@ -504,7 +504,7 @@ class Alarm:
 
 
 @described("adaptive.ChangeWatch")
-class ChangeWatch(Interactive):
+class ChangeWatch(Comparing):
     """Watches a series for a change: a question is a time `now`, and the answer says whether the last
     `window` times up to it raise the alarm. It halts for good at the first alarm.
 
@@ -582,14 +582,7 @@ class ChangeWatch(Interactive):
         half_epsilon = _require.exact(self.epsilon, "epsilon") / 2
         return score_selector(self.scores, self.public, half_epsilon, paper=self.paper)
 
-    def start(self, source: Source, *, entropy: Entropy) -> State:
-        """Draw the noisy threshold. No data is read."""
-        check_source(self.public, source)
-        return self.rounds.begin(entropy)
-
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         """Answer whether the window that ends at the time `question` raises the alarm.
 
         The answer costs nothing more: everything was paid at the start.
@@ -607,7 +600,7 @@ class ChangeWatch(Interactive):
             alarm = Alarm(
                 raised=True, time=int(question) - self.window + 1 + int(self.picker.pick(scores, entropy))
             )
-        return after, release(alarm, event=NoOp(neighbors=self.public.neighbors), entropy=entropy)
+        return after, self.paid(alarm, entropy)
 
     def error(self, confidence: float = 0.95) -> Fraction:
         """Return a bound a, in nats: with probability `confidence`, every window that raises the alarm has a

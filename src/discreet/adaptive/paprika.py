@@ -42,11 +42,12 @@ from .._errors import InvalidInput, Unsupported
 from .._public import ADD_REMOVE, PUBLIC, ZERO_OUT, Public, require_relation
 from .._registry import described
 from .._require import OPEN_PROBABILITY, POSITIVE, Real, among, at_least
-from ..accounting import Event, NoOp, PureDP
+from ..accounting import Event, PureDP
 from ..mechanisms import SparseVector, noise, sparse_vector
-from ..mechanisms.protocols import Interactive, Release, check_source, release
+from ..mechanisms.protocols import Answered, check_source
 from ..mechanisms.sparse_vector import (
     NOISE,
+    Comparing,
     Positives,
     SparseVectorRounds,
     declared,
@@ -79,7 +80,7 @@ class Decision:
 
 
 @described("adaptive.Paprika")
-class Paprika(Interactive):
+class Paprika(Comparing):
     """Tests hypotheses one after another; halts for good when `rejections` (c) of them are rejected.
 
     `sensitivity` is how far one person may move a statistic (1 for counts); `eta` is how far one person may
@@ -202,12 +203,9 @@ class Paprika(Interactive):
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Draw the first noisy threshold. No data is read."""
-        check_source(self.public, source)
-        return {**self.rounds.begin(entropy), "levels": self.procedure.start().saved()}
+        return {**Comparing.start(self, source, entropy=entropy), "levels": self.procedure.start().saved()}
 
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         """Test one `Hypothesis`. It costs nothing more: everything was paid at the start."""
         rounds = self.rounds
         before = rounds.check(state, self.questions, "levels")
@@ -223,8 +221,7 @@ class Paprika(Interactive):
         is_rejected = gap is not None
         levels.record(is_rejected)
         after["levels"] = levels.saved()
-        event = NoOp(neighbors=self.public.neighbors)
-        return after, release(Decision(rejected=is_rejected, level=level), event=event, entropy=entropy)
+        return after, self.paid(Decision(rejected=is_rejected, level=level), entropy)
 
     def _check_question(self, question: Any) -> None:
         if not isinstance(question, Hypothesis):

@@ -25,7 +25,7 @@ from .._registry import described
 from .._require import OPEN_PROBABILITY, Real
 from ..accounting import Event, NonPrivate
 from ..mechanisms import arrow_columns
-from ..mechanisms.protocols import Interactive, Release, check_source, release
+from ..mechanisms.protocols import Answered, Interactive, check_source, release
 from ..mechanisms.sparse_vector import FOREIGN_STATE
 from ..sampling import Entropy
 from ..tables import Source
@@ -62,9 +62,7 @@ class _Reference(Interactive):
         check_source(self.public, source)
         return {"best": None}
 
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         _require.that(isinstance(state, dict) and "best" in state, FOREIGN_STATE)
         check_submission(question)
         check_source(self.public, source)

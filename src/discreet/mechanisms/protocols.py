@@ -26,7 +26,7 @@ from .. import _registry, _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
 from .._public import Bounds, Public
 from .._require import at_least, instance_of, such_that
-from ..accounting import Event, NonPrivate
+from ..accounting import Event, NonPrivate, NoOp
 from ..sampling import Entropy
 from ..tables import Source
 
@@ -219,6 +219,10 @@ class Mechanism(BaseMechanism, ABC):
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release: ...
 
 
+# What a question is answered with: the next state, and the release.
+Answered = tuple[Any, "Release"]
+
+
 class Interactive(BaseMechanism, ABC):
     """Answers questions until it halts; the whole price is paid at the start.
 
@@ -273,9 +277,11 @@ class Interactive(BaseMechanism, ABC):
     def start(self, source: Source, *, entropy: Entropy) -> Any: ...
 
     @abstractmethod
-    def answer(
-        self, state: Any, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[Any, Release]: ...
+    def answer(self, state: Any, source: Source, question: Any, *, entropy: Entropy) -> Answered: ...
+
+    def paid(self, value: Any, entropy: Entropy, error: Callable[[float], Any] | None = None) -> Release:
+        """Return the release of an answer, which costs nothing: all was paid at the start."""
+        return release(value, event=NoOp(neighbors=self.public.neighbors), entropy=entropy, error=error)
 
 
 @runtime_checkable

@@ -39,7 +39,7 @@ from .._errors import Halted, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, PUBLIC, ZERO_OUT, Public, require_relation
 from .._registry import described
 from .._require import INTEGER, POSITIVE, PRICE, Real, among, at_least, at_most
-from ..accounting import ApproximateDP, Event, Filter, NoOp, PureDP
+from ..accounting import ApproximateDP, Event, Filter, PureDP
 from ..accounting.composition import optimal_delta
 from ..sampling import Entropy
 from ..tables import Source
@@ -47,14 +47,13 @@ from . import arrow_columns, noise
 from .noise import draw
 from .protocols import (
     STATISTIC,
+    Answered,
     Integers,
     Interactive,
-    Release,
     Sensitivity,
     Statistic,
     check_source,
     is_statistic,
-    release,
 )
 from .stability import check_budget, check_stable, stated
 from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of, step_of
@@ -318,7 +317,23 @@ def failure_of(confidence: float) -> Fraction:
     return 1 - _require.exact(confidence, "confidence")
 
 
-class Thresholds(Interactive):
+class Comparing(Interactive):
+    """Base of mechanisms that answer by the comparisons of `SparseVectorRounds`."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def rounds(self) -> SparseVectorRounds:
+        """The comparisons, with the scales of their noise."""
+
+    def start(self, source: Source, *, entropy: Entropy) -> State:
+        """Draw the noisy threshold. No data is read."""
+        check_source(self.public, source)
+        return self.rounds.begin(entropy)
+
+
+class Thresholds(Comparing):
     """Provides what all sparse vectors over statistics have in common: checks of questions, and answers."""
 
     __slots__ = ()
@@ -354,14 +369,7 @@ class Thresholds(Interactive):
             names=("threshold", "positives"),
         )
 
-    def start(self, source: Source, *, entropy: Entropy) -> State:
-        """Draw the noisy threshold. No data is read."""
-        check_source(self.public, source)
-        return self.rounds.begin(entropy)
-
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         """Return the next state and the answer. The answer costs nothing: all was paid at the start."""
         rounds = self.rounds
         before = rounds.check(state, self.questions)
@@ -370,8 +378,7 @@ class Thresholds(Interactive):
         value = number(question(source))
         after, gap, noisy = rounds.one(before, value, value, entropy)
         answer = ThresholdAnswer(above=gap is not None, value=noisy, gap=gap if self.gap else None)
-        no_price = NoOp(neighbors=self.public.neighbors)
-        return after, release(answer, event=no_price, entropy=entropy, error=self._error_of(answer))
+        return after, self.paid(answer, entropy, self._error_of(answer))
 
     def error(self, confidence: float = 0.95) -> int:
         """Return alpha: with probability `confidence`, every question answered "above" has a value
@@ -513,9 +520,7 @@ class AboveThreshold(Interactive):
     def start(self, source: Source, *, entropy: Entropy) -> State:
         return self._vector.start(source, entropy=entropy)
 
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         return self._vector.answer(state, source, question, entropy=entropy)
 
     def error(self, confidence: float = 0.95) -> int:
@@ -770,7 +775,7 @@ class RedrawnSparseVector(Thresholds):
 
 
 @described("mechanisms.StableSparseVector")
-class StableSparseVector(Interactive):
+class StableSparseVector(Comparing):
     """Releases exact values of stable functions, or None; halts at the `failures`-th None, or after
     `questions` questions.
 
@@ -864,14 +869,7 @@ class StableSparseVector(Interactive):
             names=("threshold", "failures"),
         )
 
-    def start(self, source: Source, *, entropy: Entropy) -> State:
-        """Draw the noisy threshold. No data is read."""
-        check_source(self.public, source)
-        return self.rounds.begin(entropy)
-
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         """Return the next state, and the exact value or None. The answer costs nothing: all was paid at the
         start."""
         rounds = self.rounds
@@ -880,13 +878,8 @@ class StableSparseVector(Interactive):
         check_source(self.public, source)
         value, distance = question.value(source), question.distance(source, 0)
         failed = rounds.compare(before, distance, entropy) < 0
-        result = release(
-            None if failed else stated(question, value),
-            event=NoOp(neighbors=self.public.neighbors),
-            entropy=entropy,
-            error=None if failed else lambda confidence: 0,
-        )
-        return rounds.after(before, failed, entropy), result
+        result = (None, entropy) if failed else (stated(question, value), entropy, lambda confidence: 0)
+        return rounds.after(before, failed, entropy), self.paid(*result)
 
 
 def _moment(threshold_scale: Fraction, query_scale: Fraction) -> Fraction:

@@ -76,6 +76,10 @@ class Vote(NamedTuple):
     reinforced: bool = False
 
 
+# The next state, and the answer.
+Labeled = tuple[State, Vote]
+
+
 class Aggregator(ABC):
     """Base of what turns votes into labels, for a price that is fixed beforehand.
 
@@ -109,28 +113,27 @@ class Aggregator(ABC):
         """Return the state before the first question."""
         return {"asked": 0, "answered": 0}
 
-    @abstractmethod
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
+    def label(self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None) -> Labeled:
         """Return the next state and the answer to one question; `prediction` is the student's, which only
         `InteractiveGNMax` needs."""
+        self.check_open(state)
+        return self._label(state, counts, entropy, prediction)
 
+    @abstractmethod
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
+        """Answer one question, which was paid for."""
 
-def check_open(aggregator: Aggregator, state: State) -> None:
-    """Refuse a question beyond those that were paid for."""
-    refused, refusals = state["asked"] - state["answered"], aggregator.most_refusals
-    if (
-        state["asked"] >= aggregator.queries
-        or state["answered"] >= aggregator.most_answers
-        or (refusals is not None and refused >= refusals)
-    ):
-        limits = f"{aggregator.queries} questions, {aggregator.most_answers} answers"
-        limits += "" if refusals is None else f", {refusals} refusals"
-        raise Halted(
-            f"what was paid for is used up ({state['asked']} asked, {state['answered']} answered, of at most "
-            f"{limits}), so this has halted for good. Buy a new labeller, or train a student on the answers."
-        )
+    def check_open(self, state: State) -> None:
+        """Refuse a question beyond those that were paid for."""
+        asked, answered, refusals = state["asked"], state["answered"], self.most_refusals
+        used_up = asked >= self.queries or answered >= self.most_answers
+        if used_up or (refusals is not None and asked - answered >= refusals):
+            limits = f"{self.queries} questions, {self.most_answers} answers"
+            limits += "" if refusals is None else f", {refusals} refusals"
+            raise Halted(
+                f"what was paid for is used up ({asked} asked, {answered} answered, of at most {limits}), so "
+                "this has halted for good. Buy a new labeller, or train a student on the answers."
+            )
 
 
 @described("mechanisms.LNMax")
@@ -167,10 +170,7 @@ class LNMax(Aggregator):
         tail = (1 - _require.exact(confidence, "confidence")) / (2 * classes)
         return 2 * laplace_quantile(_require.exact(self.scale, "scale"), tail) + 1
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         scale = _require.exact(self.scale, "scale")
         return _answer_vote(state, counts + sampling.discrete_laplace(scale, len(counts), entropy))
 
@@ -210,10 +210,7 @@ class GNMax(Aggregator):
         """Return a lead in votes that noise leaves in place with probability `confidence`."""
         return gaussian_lead(self.variance, confidence, classes)
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         return _answer_vote(state, noisy(counts, self.variance, entropy))
 
 
@@ -308,10 +305,7 @@ class ConfidentGNMax(Aggregator):
         answered."""
         return gaussian_lead(self.variance, confidence, classes)
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         if not _above(int(counts.max()), self.threshold, self.check_variance, entropy):
             return {**state, "asked": state["asked"] + 1}, Vote(None)
         return _answer_vote(state, noisy(counts, self.variance, entropy))
@@ -366,10 +360,7 @@ class InteractiveGNMax(ConfidentGNMax):
             raise _require.fail("prediction", prediction, f"{classes} probabilities of the student")
         return np.asarray(np.floor(np.minimum(probabilities, 1) * int(self.teachers)), dtype=np.int64)
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         expected = self.expected(prediction, len(counts))
         if _above(int((counts - expected).max()), self.threshold, self.check_variance, entropy):
             return _answer_vote(state, noisy(counts, self.variance, entropy))
@@ -408,7 +399,7 @@ def noisy(counts: Counts, variance: Real, entropy: Entropy) -> Counts:
     return np.asarray(counts + noise)
 
 
-def _answer_vote(state: State, noisy_counts: Counts) -> tuple[State, Vote]:
+def _answer_vote(state: State, noisy_counts: Counts) -> Labeled:
     """Return the next state, and the class of the largest noisy count; the first of several."""
     winner = int(np.argmax(noisy_counts))
     after = {**state, "asked": state["asked"] + 1, "answered": state["answered"] + 1}
@@ -698,10 +689,7 @@ class StableVotes(Aggregator):
         test = Thresholded(event=noise, delta=self.failure, neighbors=neighbors)
         return test.repeated(int(self.queries))
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         passed = distance(counts) + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
         return _answer_stable_vote(state, counts, passed)
 
@@ -755,10 +743,7 @@ class SampledVotes(Aggregator):
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
         return self._stable.event(neighbors)
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         quotient = distance(counts) // int(self.overlap)
         passed = quotient + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
         return _answer_stable_vote(state, counts, passed)
@@ -835,10 +820,7 @@ class SparseVotes(Aggregator):
             "secret": _fixed_digits(vector.threshold + draw(vector.scales[0], entropy)),
         }
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         vector = self._vector
         passed = distance(counts) + draw(vector.scales[1], entropy) >= int(state["secret"])
         # A new threshold is drawn for every question, used or not, so that the time it takes reveals nothing.
@@ -848,7 +830,7 @@ class SparseVotes(Aggregator):
         return _answer_stable_vote(state, counts, passed)
 
 
-def _answer_stable_vote(state: State, counts: Counts, passed: bool) -> tuple[State, Vote]:
+def _answer_stable_vote(state: State, counts: Counts, passed: bool) -> Labeled:
     """Return the next state, and the plurality if the test was passed."""
     after = {**state, "asked": state["asked"] + 1, "answered": state["answered"] + int(passed)}
     return after, Vote(int(np.argmax(counts)) if passed else None)

@@ -29,7 +29,7 @@ from .._public import Bounds, Public
 from .._registry import described
 from .._require import FINITE, FLOAT, NON_NEGATIVE, POSITIVE, Real, among, between, instance_of
 from ..accounting import Event
-from ..mechanisms.protocols import Interactive, Release, check_source, release
+from ..mechanisms.protocols import Answered, Interactive, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .continual import ContinualCounter, advances, counter
@@ -203,7 +203,7 @@ class OnlineLearner(Interactive):
 
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy, drawer: Any = None
-    ) -> tuple[State, Release]:
+    ) -> Answered:
         """Close the next tick of the clock (`Advance`), or give the newest decision again (`Latest`)."""
         check_source(self.public, source)
         step = state["sums"]["step"]
@@ -211,14 +211,12 @@ class OnlineLearner(Interactive):
             return state, self._make_release(np.array(state["decision"]), step, entropy)
         return self._round(state, source, entropy, drawer)
 
-    def feed(
-        self, state: State, batch: Source, *, entropy: Entropy, drawer: Any = None
-    ) -> tuple[State, Release]:
+    def feed(self, state: State, batch: Source, *, entropy: Entropy, drawer: Any = None) -> Answered:
         """Run one round: add the gradients of the batch at the newest decision, and release the next one."""
         check_source(self.public, batch)
         return self._round(state, batch, entropy, drawer)
 
-    def _round(self, state: State, source: Source, entropy: Entropy, drawer: Any) -> tuple[State, Release]:
+    def _round(self, state: State, source: Source, entropy: Entropy, drawer: Any) -> Answered:
         played = np.array(state["decision"])
         statistic = replace(self._gradients, decision=tuple(state["decision"]))
         sums, noisy = self.sums.tick(
