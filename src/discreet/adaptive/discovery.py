@@ -215,7 +215,6 @@ _MAX_WEALTH = 1e6
 
 
 @described("adaptive.Lord3")
-@dataclass(frozen=True, kw_only=True)
 class Lord3(FDRProcedure):
     """Tests by LORD 3: the level of a test is gamma(j) times the wealth right after the last discovery, where
     j counts the tests since that discovery and gamma is the `spending` sequence.
@@ -289,7 +288,6 @@ class Lord3(FDRProcedure):
 
 
 @described("adaptive.GeneralizedAlphaInvesting")
-@dataclass(frozen=True, kw_only=True)
 class GeneralizedAlphaInvesting(FDRProcedure):
     """Tests by generalized alpha-investing: each test costs a `fraction` of the wealth; a discovery earns
     cost / power + alpha. The initial wealth is alpha (1 - alpha).
@@ -519,7 +517,6 @@ class _SpendingStream:
 
 
 @described("adaptive.LordPlusPlus")
-@dataclass(frozen=True, kw_only=True)
 class LordPlusPlus(_SpendingProcedure):
     """Tests by LORD++: each discovery earns alpha (the first alpha minus the initial wealth), which the
     spending sequence distributes over the tests after it.
@@ -534,7 +531,6 @@ class LordPlusPlus(_SpendingProcedure):
 
 
 @described("adaptive.Saffron")
-@dataclass(frozen=True, kw_only=True)
 class Saffron(_SpendingProcedure):
     """Tests by SAFFRON: like LORD++, but tests whose p-value is at most `candidate` (lambda in the paper) use
     up no term of the spending sequence, because few of their null hypotheses are true.
@@ -553,7 +549,6 @@ class Saffron(_SpendingProcedure):
 
 
 @described("adaptive.Addis")
-@dataclass(frozen=True, kw_only=True)
 class Addis(_SpendingProcedure):
     """Tests by ADDIS: SAFFRON (with `candidate`, lambda in the paper) that also discards p-values above
     `discard` (tau): those tests use up no term of the spending sequence, so that nulls with large p-values
@@ -583,7 +578,6 @@ class Addis(_SpendingProcedure):
 
 
 @described("adaptive.AlphaInvesting")
-@dataclass(frozen=True, kw_only=True)
 class AlphaInvesting(_SpendingProcedure):
     """Tests by alpha-investing with control of the FDR: SAFFRON whose candidates are exactly the rejected
     hypotheses.

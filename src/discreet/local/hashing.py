@@ -116,10 +116,6 @@ class LocalHashing(FrequencyOracle):
         return (self.domain - 1).bit_length()
 
     @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
-
-    @property
     def support(self) -> Support:
         bucket = Support.of_odds(self.ratio, self.buckets)
         return Support(bucket.p, Fraction(1, self.buckets))
@@ -298,10 +294,6 @@ class HadamardResponse(FrequencyOracle):
         """Return (a, b): the integer weights of a marked number and of any other."""
         half = self._block // 2
         return _base.odds(self.epsilon, half, self.blocks * self._block - half)
-
-    @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
 
     @property
     def _block_probabilities(self) -> tuple[Fraction, Fraction, Fraction]:

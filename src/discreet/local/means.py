@@ -179,10 +179,6 @@ class DuchiMean(MeanRandomizer):
     def _weights(self) -> tuple[int, int]:
         return _base.odds(self.epsilon, self.steps, self.steps)
 
-    @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
-
     def client(self) -> dict[str, Any]:
         return spec("duchi", self, **self._grid, weights=list(self._weights))
 
@@ -241,10 +237,6 @@ class PiecewiseMean(MeanRandomizer):
     @property
     def _weights(self) -> tuple[int, int]:
         return _base.odds(self.epsilon, self.window, self.steps)
-
-    @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
 
     def client(self) -> dict[str, Any]:
         return spec("piecewise", self, **self._grid, window=self.window, weights=list(self._weights))

@@ -194,10 +194,6 @@ class KaryResponse(NamingOracle):
         return _base.odds(self.epsilon, 1, self.domain - 1)
 
     @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
-
-    @property
     def support(self) -> Support:
         return Support.of_odds(self.ratio, self.domain)
 
@@ -340,10 +336,6 @@ class SubsetSelection(FrequencyOracle):
     @property
     def _weights(self) -> tuple[int, int]:
         return _base.odds(self.epsilon, self.size, self.domain - self.size)
-
-    @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
 
     @property
     def support(self) -> Support:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -121,7 +120,6 @@ class AdditiveModel:
 
 
 @described("learning.AdditiveBoosting")
-@dataclass(frozen=True, kw_only=True)
 class AdditiveBoosting(TableLearner):
     """Learns an additive model by DP-EBM (Nori, Caruana, Bu, Shen & Kulkarni 2021, arXiv:2106.09680,
     Algorithm 2): cyclic boosting of small random trees of one feature each.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -85,7 +84,6 @@ def _nearest(cells: Integers, centers: Array) -> npt.NDArray[np.int64]:
 
 
 @described("learning.Lloyd")
-@dataclass(frozen=True, kw_only=True)
 class Lloyd(TableLearner):
     """Learns k-means clusters by Lloyd's algorithm with noisy sums and counts, from initial centers that do
     not depend on data (DPLloyd with the improvements of Su, Cao, Li, Bertino & Jin 2016, arXiv:1504.05998).

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -302,7 +302,7 @@ class LinearERM(Mechanism):
             labels = [2 * targets - 1]
         else:
             labels = [np.where(targets == number, 1.0, -1.0) for number in range(self.facts.models)]
-        kind = Problem if self.facts.joint == 1 else partial(SoftmaxProblem, classes=self.facts.joint)
+        kind = Problem if self.facts.joint == 1 else SoftmaxProblem
         return [
             kind(
                 x=x,
@@ -313,6 +313,7 @@ class LinearERM(Mechanism):
                 strength=self.strength,
                 row_norm=self.facts.row_l2,
                 lipschitz=self.facts.lipschitz,
+                classes=self.facts.joint,
             )
             for y in labels
         ]
@@ -363,7 +364,7 @@ class LinearERM(Mechanism):
         heaviest = max(self.class_weights, default=1.0)
         slope_error = rounding_of_slopes(
             facts.width // facts.joint, length, facts.row_l2, facts.lipschitz, facts.smoothness
-        ) + (0.0 if facts.joint == 1 else heaviest * rounding_of_probabilities(facts.joint))
+        ) + heaviest * rounding_of_probabilities(facts.joint)
         penalty = strength * length + noise + float(np.linalg.norm(self.penalties))
         rounding = rounding_of_gradient(rows, facts.row_l2, slope_error, penalty)
         return max(least, facts.gradient_l2 * _TOLERANCE + rounding * (1 + 1e-6))

@@ -214,7 +214,6 @@ _POINTS = 1 << 12
 
 
 @described("learning.QuantileBounds")
-@dataclass(frozen=True, kw_only=True)
 class QuantileBounds(Mechanism):
     """Releases the quantiles of order `low` and `high` of each column, as its new bounds: triples of column,
     lower and upper bound.
@@ -293,7 +292,6 @@ class NarrowedSource:
 
 
 @described("learning.Piped")
-@dataclass(frozen=True, kw_only=True)
 class Piped(Mechanism):
     """Runs steps that narrow bounds, one after the other, and then the learner with the bounds they released.
 

@@ -386,7 +386,6 @@ class RegressionTreeModel:
 
 
 @described("learning.PrivateRegressionTree")
-@dataclass(frozen=True, kw_only=True)
 class PrivateRegressionTree(GreedyTree):
     """Learns a full regression tree of fixed `depth`: splits by the exponential mechanism, leaves with noisy
     sums and counts of targets, which are scaled to [-1, 1].
@@ -410,7 +409,7 @@ class PrivateRegressionTree(GreedyTree):
     _range: ClassVar[int] = 4
 
     def _check(self) -> None:
-        super()._check()
+        GreedyTree._check(self)
         assert self.design.target is not None
         target_classes(self.public, self.design.target, classifies=False)
 

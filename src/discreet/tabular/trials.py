@@ -246,7 +246,6 @@ class RepeatedTrials(Mechanism):
 
 
 @described("learning.RandomTrials")
-@dataclass(frozen=True, kw_only=True)
 class RandomTrials(RepeatedTrials):
     """Trains and scores a random candidate a random number of times, and releases the best run only (Liu &
     Talwar 2019; Papernot & Steinke 2022).

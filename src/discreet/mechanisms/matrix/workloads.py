@@ -62,17 +62,19 @@ class Workload(ABC):
     def shape(self) -> tuple[int, int]:
         return self.queries, self.cells
 
-    @abstractmethod
     def times(self, x: Any) -> Floats:
         """Return the answers W x."""
+        return self.dense() @ self._vector(x, self.cells)
 
-    @abstractmethod
     def transposed(self, y: Any) -> Floats:
         """Return Wᵀ y: one number for each cell."""
+        return self.dense().T @ self._vector(y, self.queries)
 
-    @abstractmethod
     def gram(self) -> Floats:
         """Return Wᵀ W, written out: cells by cells."""
+        self._require_small(self.cells**2, "the Gram matrix")
+        W = self.dense()
+        return W.T @ W
 
     @abstractmethod
     def rows(self) -> Iterator[Floats]:
@@ -130,7 +132,7 @@ Sizes = tuple[Annotated[int, at_least(1)], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OneAttribute(Workload):
+class OneAttribute(Workload):
     """A workload over the `n` cells of one attribute."""
 
     n: Annotated[int, at_least(1)]
@@ -141,7 +143,7 @@ class _OneAttribute(Workload):
 
 
 @described("matrix.Identity")
-class Identity(_OneAttribute):
+class Identity(OneAttribute):
     """Each cell by itself: a histogram."""
 
     @property
@@ -168,7 +170,7 @@ class Identity(_OneAttribute):
 
 
 @described("matrix.Total")
-class Total(_OneAttribute):
+class Total(OneAttribute):
     """The sum of all cells."""
 
     queries: ClassVar[int] = 1
@@ -192,7 +194,7 @@ class Total(_OneAttribute):
 
 
 @described("matrix.Prefix")
-class Prefix(_OneAttribute):
+class Prefix(OneAttribute):
     """The sums of the first cell, the first two, ... all n: a cumulative distribution."""
 
     @property
@@ -220,7 +222,7 @@ class Prefix(_OneAttribute):
 
 
 @described("matrix.AllRanges")
-class AllRanges(_OneAttribute):
+class AllRanges(OneAttribute):
     """The sums of all n (n + 1) / 2 ranges of cells, by first cell, then by last."""
 
     @property
@@ -281,17 +283,6 @@ class Explicit(Workload):
     @property
     def queries(self) -> int:
         return len(self.matrix)
-
-    def times(self, x: Any) -> Floats:
-        return self.dense() @ self._vector(x, self.cells)
-
-    def transposed(self, y: Any) -> Floats:
-        return self.dense().T @ self._vector(y, self.queries)
-
-    def gram(self) -> Floats:
-        self._require_small(self.cells**2, "the Gram matrix")
-        W = self.dense()
-        return W.T @ W
 
     def rows(self) -> Iterator[Floats]:
         yield _array(self)
