@@ -55,7 +55,8 @@ from ..mechanisms.protocols import (
     require_columns,
 )
 from ..mechanisms.selection import PermuteAndFlip, ReportNoisyMax, Select, moves_one_way
-from ..mechanisms.sparse_vector import Comparing, SparseVectorRounds, State, declared, failure_of
+from ..mechanisms.sparse_vector import Comparing, SparseVectorRounds, State, declared
+from ..mechanisms.stability import failure_of
 from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source

@@ -24,7 +24,8 @@ from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, among, at_least,
 from ..accounting import Event, PureDP
 from ..mechanisms import Statistic, arrow_columns, noise
 from ..mechanisms.protocols import STATISTIC, Answered, check_source
-from ..mechanisms.sparse_vector import CONSTANTS, Comparing, SparseVectorRounds, State, declared, failure_of
+from ..mechanisms.sparse_vector import CONSTANTS, Comparing, SparseVectorRounds, State, declared
+from ..mechanisms.stability import failure_of
 from ..mechanisms.statistics import length_of, row_contribution, step_of
 from ..sampling import Entropy
 from ..tables import Source

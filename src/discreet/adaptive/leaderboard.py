@@ -44,8 +44,8 @@ from ..mechanisms.sparse_vector import (
     State,
     Thresholds,
     declared,
-    failure_of,
 )
+from ..mechanisms.stability import failure_of
 from ..sampling import Entropy
 from ..tables import Source
 from .generalization import Bound, best

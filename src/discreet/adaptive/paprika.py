@@ -51,11 +51,10 @@ from ..mechanisms.sparse_vector import (
     Positives,
     SparseVectorRounds,
     declared,
-    failure_of,
     moves_up,
     number,
 )
-from ..mechanisms.stability import check_budget
+from ..mechanisms.stability import check_budget, failure_of
 from ..sampling import Entropy
 from ..tables import Source
 from .discovery import AlphaInvesting, GeneralizedAlphaInvesting, Lord3, LordPlusPlus

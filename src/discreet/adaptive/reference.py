@@ -32,8 +32,6 @@ from ..tables import Source
 from .leaderboard import Integers, Standing, check_columns, check_submission, losses
 from .significance import RowFacts
 
-__all__ = ["Ladder", "ParameterFreeLadder", "PlainBoard"]
-
 State = dict[str, Any]
 # Shown as the number of improvements that are left: these boards do not limit it.
 _UNLIMITED = 10**9

@@ -61,17 +61,6 @@ from ..mechanisms.statistics import ROWS, Histogram, require_rows, row_contribut
 from ..sampling import Entropy
 from ..tables import Source
 
-__all__ = [
-    "CrossCounts",
-    "GoodnessOfFitTest",
-    "GroupSums",
-    "IndependenceTest",
-    "ProportionTest",
-    "TestResult",
-    "TwoSampleMeanTest",
-    "YesNo",
-]
-
 Floats = NDArray[np.float64]
 ALTERNATIVES = ("two-sided", "greater", "less")
 # The probability that the noise was larger than a p-value allows for; it is added to the p-value, which is

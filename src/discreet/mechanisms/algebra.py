@@ -329,12 +329,9 @@ class GroupPrivate(Mechanism):
         # A source of examples is let through: the mechanism refuses it itself if it reads columns.
         check_source(self.public, source, examples=True)
         inner = self.mechanism(source, entropy=entropy)
+        in_scores = inner.error_in_scores
         return release(
-            inner.value,
-            event=self.event,
-            entropy=entropy,
-            error=inner.error,
-            error_in_scores=inner.error_in_scores,
+            inner.value, event=self.event, entropy=entropy, error=inner.error, error_in_scores=in_scores
         )
 
 

@@ -116,6 +116,3 @@ def present_values(source: Source, column: str, edges: NDArray[np.float64]) -> A
             arrow_columns.numbers(array, column).astype(np.float64),
         )
         yield np.clip(values[is_present], edges[0], edges[-1])
-
-
-__all__ = ["HistogramBounds"]

@@ -400,6 +400,3 @@ def with_bounds(public: Public, column: str, bounds: Bounds) -> Public:
     found at a price."""
     others = tuple((name, fact) for name, fact in public.schema if name != column)
     return replace(public, schema=(*others, (column, bounds)))
-
-
-__all__ = ["Mean", "MeanWithFoundBounds", "Variance", "with_bounds"]

@@ -408,6 +408,3 @@ def _rank_error(selector: ExponentialMechanism, points: int, q: Fraction, confid
 def number(value: Fraction) -> int | float:
     """Return an integer where the value is one, a float otherwise."""
     return int(value) if value.denominator == 1 else float(value)
-
-
-__all__ = ["ApproximateQuantiles", "Median", "MinMax", "Quantile"]

@@ -34,7 +34,7 @@ from ..tables import Source
 from . import arrow_columns
 from .noise import draw, exp_bounds, laplace_quantile
 from .protocols import Mechanism, Release, check_source, release, require_columns
-from .stability import EPSILON, SmoothNoise, noisy_median, smooth_noise
+from .stability import EPSILON, SmoothNoise, failure_of, noisy_median, smooth_noise
 
 Ints = NDArray[np.int64]
 
@@ -237,11 +237,10 @@ class SampleAndAggregate(Mechanism):
 
         For a median it is a bound for all tables, since the true error depends on the data.
         """
-        _require.open_probability(confidence=confidence)
-        noise, step = self._noise, self.step
+        failure, noise, step = failure_of(confidence), self._noise, self.step
         if not isinstance(noise, Fraction):
             return float(noise.error(self._grid.high - self._grid.low, confidence) * step)
-        noise_bound = laplace_quantile(noise, (1 - _require.exact(confidence, "confidence")) / 2) - 1
+        noise_bound = laplace_quantile(noise, failure / 2) - 1
         return _require.float_or_inf(noise_bound * step / self.parts)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -397,9 +396,7 @@ class SubsampleAggregateStable(Mechanism):
     def error(self, confidence: float = 0.95) -> int:
         """Return a lead, in subsamples: if the commonest answer leads the second by so many, and no unit is
         in more than `max_load` subsamples, it is released with probability `confidence`."""
-        _require.open_probability(confidence=confidence)
-        noise_bound = laplace_quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
-        return 2 * self.max_load + self.reach + noise_bound
+        return 2 * self.max_load + self.reach + laplace_quantile(self._scale, failure_of(confidence)) - 1
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)

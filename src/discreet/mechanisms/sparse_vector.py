@@ -55,7 +55,7 @@ from .protocols import (
     check_source,
     is_statistic,
 )
-from .stability import check_budget, check_stable, stated
+from .stability import check_budget, check_stable, failure_of, stated
 from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of, step_of
 
 State = dict[str, Any]
@@ -309,12 +309,6 @@ def declared(questions: int | None, option: str = "questions") -> int:
             f"how far off the answers may be depends on how many there are: declare {option}=..."
         )
     return questions
-
-
-def failure_of(confidence: float) -> Fraction:
-    """Return 1 - confidence, exactly."""
-    _require.open_probability(confidence=confidence)
-    return 1 - _require.exact(confidence, "confidence")
 
 
 class Comparing(Interactive):

@@ -153,8 +153,7 @@ class SmoothNoise:
         The smooth sensitivity is at most the width, or `_FLOOR`. P(|X| >= y) <= 2 P(Y >= y) for the
         two-sided noise X and the one-sided Y of `polynomial_noise`.
         """
-        _require.open_probability(confidence=confidence)
-        per_side = (1 - _require.exact(confidence, "confidence")) / 2
+        per_side = failure_of(confidence) / 2
         worst = Fraction(float(width) * (1 + 1e-12)) + 1
         if self.delta is not None:
             return min(width, laplace_quantile(2 * worst / self.epsilon, per_side) - 1)
@@ -425,13 +424,11 @@ class DistanceToInstability(Mechanism):
         check_source(self.public, source)
         value, distance = self.function.value(source), self.function.distance(source, 0)
         passed = distance + draw(self._scale, entropy) >= self.reach
-        return release(
-            stated(self.function, value) if passed else None,
-            event=self.event,
-            entropy=entropy,
-            # a released value is exact
-            error=(lambda confidence: 0) if passed else None,
-        )
+        if not passed:
+            return release(None, event=self.event, entropy=entropy)
+        # a released value is exact
+        value = stated(self.function, value)
+        return release(value, event=self.event, entropy=entropy, error=lambda confidence: 0)
 
 
 @described("mechanisms.ProposeTestRelease")
@@ -489,12 +486,8 @@ class ProposeTestRelease(Mechanism):
         noise = draw(self.scales[1], entropy)
         if not passed or isinstance(value, bool) or not isinstance(value, Integral):
             return release(None, event=self.event, entropy=entropy)
-        return release(
-            in_unit(int(value) + noise, step_of(self.function)),
-            event=self.event,
-            entropy=entropy,
-            error=self.error,
-        )
+        noisy = in_unit(int(value) + noise, step_of(self.function))
+        return release(noisy, event=self.event, entropy=entropy, error=self.error)
 
 
 def stated(function: Stable, value: Any) -> Any:
@@ -509,6 +502,12 @@ def check_stable(function: Any, public: Public, bound: int) -> None:
     function.check(public, bound)
 
 
+def failure_of(confidence: float) -> Fraction:
+    """Return 1 - confidence, exactly."""
+    _require.open_probability(confidence=confidence)
+    return 1 - _require.exact(confidence, "confidence")
+
+
 def check_budget(epsilon: Any, delta: Any) -> None:
     """Refuse an epsilon or a delta out of range."""
     EPSILON("epsilon", epsilon)
@@ -518,5 +517,4 @@ def check_budget(epsilon: Any, delta: Any) -> None:
 def _noise_bound(scale: Fraction, confidence: float, sides: int = 1) -> int:
     """Return a bound that the noise (with sides=2, its absolute value) does not exceed with probability
     `confidence`."""
-    _require.open_probability(confidence=confidence)
-    return laplace_quantile(scale, (1 - _require.exact(confidence, "confidence")) / sides) - 1
+    return laplace_quantile(scale, failure_of(confidence) / sides) - 1

@@ -441,19 +441,3 @@ def _clip_values(array: Any, bounds: Bounds, column: str) -> tuple[Any, Any]:
 
 def _scalar(value: int) -> Integers:
     return arrow_columns.as_integers([value]).reshape(())
-
-
-__all__ = [
-    "Count",
-    "CountNonNull",
-    "CountsBelow",
-    "Histogram",
-    "PowerSum",
-    "Stack",
-    "Sum",
-    "SumOfSquares",
-    "Trusted",
-    "implied_sensitivity",
-    "integers",
-    "row_contribution",
-]

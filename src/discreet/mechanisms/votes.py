@@ -58,7 +58,7 @@ from ..accounting.conversion import rdp_to_epsilon
 from ..sampling import Entropy
 from .noise import draw, laplace_quantile
 from .sparse_vector import StableSparseVector
-from .stability import SmoothNoise, check_budget, smooth_noise
+from .stability import SmoothNoise, check_budget, failure_of, smooth_noise
 
 __all__ = ["Aggregator", "ConfidentGNMax", "GNMax", "InteractiveGNMax", "LNMax", "Vote"]
 
@@ -165,9 +165,8 @@ class LNMax(Aggregator):
     def lead(self, confidence: float, classes: int) -> int:
         """Return a lead in votes that noise leaves in place with probability `confidence`, because no
         count has noise of more than half of it."""
-        _require.open_probability(confidence=confidence)
         _require.integer(classes=classes, at_least=2)
-        tail = (1 - _require.exact(confidence, "confidence")) / (2 * classes)
+        tail = failure_of(confidence) / (2 * classes)
         return 2 * laplace_quantile(_require.exact(self.scale, "scale"), tail) + 1
 
     def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
@@ -678,10 +677,7 @@ class StableVotes(Aggregator):
 
     def lead(self, confidence: float, classes: int) -> int:
         """Return a lead in votes at which a question is answered with probability `confidence`."""
-        _require.open_probability(confidence=confidence)
-        noise_bound = laplace_quantile(
-            _require.exact(self.scale, "scale"), 1 - _require.exact(confidence, "confidence")
-        )
+        noise_bound = laplace_quantile(_require.exact(self.scale, "scale"), failure_of(confidence))
         return 2 * (self.reach + noise_bound)
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:

@@ -256,6 +256,3 @@ def _spent(state: State) -> Fraction:
 def _mean_absolute_noise(noise: IntegerGaussian) -> float:
     """Return the expected absolute noise of one cell, as if it were a continuous Gaussian."""
     return math.sqrt(2 / math.pi) * noise.standard_deviation
-
-
-__all__ = ["AIM"]

@@ -33,8 +33,6 @@ from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
 
-__all__ = ["PrivateScaler", "Scaling"]
-
 Array = npt.NDArray[np.float64]
 # Shares of rho for the count, the sum and the sum of squares of each column: the count's error matters less.
 # Chosen by hand, not tuned.
