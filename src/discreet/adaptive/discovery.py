@@ -156,8 +156,9 @@ def pvalues_of(values: Any) -> Levels:
         pvalues = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         pvalues = np.array(np.nan)
-    if not (np.all(pvalues >= 0) and np.all(pvalues <= 1)):
-        raise InvalidInput("p-values must be numbers in [0, 1], without NaN.")
+    _require.that(
+        np.all(pvalues >= 0) and np.all(pvalues <= 1), "p-values must be numbers in [0, 1], without NaN."
+    )
     _require.that(pvalues.ndim == 1, f"p-values must be a flat sequence; this has {pvalues.ndim} dimensions.")
     return pvalues
 

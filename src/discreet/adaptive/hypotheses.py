@@ -234,8 +234,9 @@ def critical(values: NDArray[np.int64], masses: Masses, noise: ComparisonNoise, 
     The level is lowered by a factor 1 - 1e-12 for the rounding of the sums in floating point.
     """
     allowed = level * (1 - 1e-12)
-    if not 0 < allowed < 1:
-        raise InvalidInput(f"level={level!r} is not between 0 and 1: no threshold has that probability.")
+    _require.that(
+        0 < allowed < 1, f"level={level!r} is not between 0 and 1: no threshold has that probability."
+    )
     keep = masses > 0
     points, weights = values[keep], masses[keep]
 

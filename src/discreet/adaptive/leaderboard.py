@@ -145,8 +145,9 @@ def categories(public: Public, target: str) -> tuple[str | int, ...]:
 def check_columns(public: Public, target: Any, id: Any) -> None:
     """Check that the target has declared labels, and that the id is another column."""
     categories(public, target)
-    if not isinstance(id, str) or id == target:
-        raise _require.fail("id", id, "the name of the column that tells rows apart")
+    _require.must(
+        isinstance(id, str) and id != target, "id", id, "the name of the column that tells rows apart"
+    )
 
 
 def check_submission(question: Any) -> None:

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
-from .._errors import InvalidInput
 from .._registry import described
 from .._require import NON_EMPTY, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, instance_of
 from ..accounting import Event, compose
@@ -105,8 +104,9 @@ class PrivateBenjaminiHochberg(Mechanism):
             raise _require.fail(
                 "candidates", self.candidates, f"at most the {len(self.hypotheses)} hypotheses"
             )
-        if self.paper and self.score != "log p":
-            raise InvalidInput("the paper's thresholds are for score='log p'.")
+        _require.that(
+            not self.paper or self.score == "log p", "the paper's thresholds are for score='log p'."
+        )
         for hypothesis in self.hypotheses:
             hypothesis.check(self.public, hypothesis.statistic.sensitivity(self.public).linf)
 

@@ -829,8 +829,7 @@ class GoodnessOfFitTest(_FromCounts):
             f"shares: it must be one for each, and from 2 to {_MAX_CELLS}.",
         )
         total = math.fsum(_require.float_or_inf(share) for share in self.shares)
-        if not abs(total - 1) < 1e-9:
-            raise InvalidInput(f"the shares add up to {total:.6g}, not to 1.")
+        _require.that(abs(total - 1) < 1e-9, f"the shares add up to {total:.6g}, not to 1.")
 
     @property
     def statistic(self) -> Histogram:

@@ -269,8 +269,9 @@ def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tu
         f'FROM "everyone" e FULL JOIN "inside" i ON {_null_safe_equality("i", "e", identifiers)})'
     )
     row = joined.answer(sql).to_pylist()[0]
-    if row["low"] is None:
-        raise InvalidInput("the population is empty, so nobody has a chance to be in the table.")
+    _require.that(
+        row["low"] is not None, "the population is empty, so nobody has a chance to be in the table."
+    )
     _require.that(
         not row["outsider"],
         "the table has rows that the population does not have. Give the population it was drawn from.",

@@ -403,12 +403,13 @@ def _split_canaries(scores: Mapping[str, Any] | Any, included: Any) -> tuple[dic
         for name, s in (scores if isinstance(scores, Mapping) else {"score": scores}).items()
     }
     is_in = np.asarray(included, dtype=bool)
-    if not scores_by_name or any(
-        s.shape != is_in.shape or s.ndim != 1 or np.isnan(s).any() for s in scores_by_name.values()
-    ):
-        raise InvalidInput(
-            "scores must be lists with one number for each canary, and included one coin each."
-        )
+    _require.that(
+        scores_by_name
+        and not any(
+            s.shape != is_in.shape or s.ndim != 1 or np.isnan(s).any() for s in scores_by_name.values()
+        ),
+        "scores must be lists with one number for each canary, and included one coin each.",
+    )
     # Drawn anew, and by no coin: the coins of the canaries that measure stay fair and independent.
     chooses = fresh_order(len(is_in)) % 4 == 0
     counts = [int((coin & part).sum()) for coin in (is_in, ~is_in) for part in (chooses, ~chooses)]

@@ -318,8 +318,9 @@ class LocalRandomizer(ABC):
         if isinstance(reports, str | bytes | dict) or not isinstance(reports, Iterable):
             raise _require.fail("reports", type(reports).__name__, "a ReportBatch or a list of reports")
         rows = list(reports)
-        if any(not _is_integer(row) for row in rows):
-            raise InvalidInput("reports are integers or lists of integers of one length.")
+        _require.that(
+            all(_is_integer(row) for row in rows), "reports are integers or lists of integers of one length."
+        )
         try:
             return np.array(rows, dtype=np.int64)
         except (ValueError, TypeError, OverflowError):

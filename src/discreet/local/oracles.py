@@ -421,8 +421,9 @@ class SubsetSelection(FrequencyOracle):
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, self.domain)
         # compared, not subtracted: differences of unsigned integers are never negative
-        if (data[:, 1:] <= data[:, :-1]).any():
-            raise InvalidInput("each report must list different values in order.")
+        _require.that(
+            not (data[:, 1:] <= data[:, :-1]).any(), "each report must list different values in order."
+        )
 
     def _counts(self, data: NDArray[Any]) -> Codes:
         return np.bincount(data.ravel(), minlength=self.domain)

@@ -293,19 +293,15 @@ class AddNoise(Mechanism):
     noise: Annotated[Noise, instance_of(Noise, "noise on integers, such as IntegerLaplace")]
 
     def __post_init__(self) -> None:
-        if self.noise.neighbors != self.public.neighbors:
-            raise WrongRelation(
-                f"the noise is priced for {self.noise.neighbors}, the table is protected under "
-                f"{self.public.neighbors}. Build the noise with neighbors={self.public.neighbors.value!r}."
-            )
+        require_noise_for(self.public, self.noise)
         # these refuse an entry that the statistic does not have, and parts on different grids
         length_of(self.statistic, self.public), step_of(self.statistic, self.public)
         sensitivity = self.statistic.sensitivity(self.public)
-        if not self.noise.covers(sensitivity):
-            raise InvalidInput(
-                f"one unit can move this statistic by {sensitivity} under {self.public.neighbors}, more than "
-                f"the noise is priced for: {self.noise}. Give the noise at least that sensitivity."
-            )
+        _require.that(
+            self.noise.covers(sensitivity),
+            f"one unit can move this statistic by {sensitivity} under {self.public.neighbors}, more than "
+            f"the noise is priced for: {self.noise}. Give the noise at least that sensitivity.",
+        )
 
     @property
     def event(self) -> Event:
@@ -331,6 +327,15 @@ class AddNoise(Mechanism):
         as_declared = entries == (length_of(self.statistic, self.public) or 1)
         error = self.error if as_declared else lambda confidence: self._error(confidence, entries)
         return release(plain(noisy), event=self.event, entropy=entropy, error=error)
+
+
+def require_noise_for(public: Public, noise: Noise) -> None:
+    """Refuse noise that is priced for another relation than that of the table."""
+    if noise.neighbors != public.neighbors:
+        raise WrongRelation(
+            f"the noise is priced for {noise.neighbors}, the table is protected under {public.neighbors}. "
+            f"Build the noise with neighbors={public.neighbors.value!r}."
+        )
 
 
 def plain(values: Any) -> Any:

@@ -95,8 +95,9 @@ class Clamp(PostFunction):
     upper: Annotated[Real, FINITE] | None = None
 
     def __post_init__(self) -> None:
-        if self.lower is None and self.upper is None:
-            raise InvalidInput("clamping needs lower, upper, or both.")
+        _require.that(
+            self.lower is not None or self.upper is not None, "clamping needs lower, upper, or both."
+        )
         if self.lower is not None and self.upper is not None:
             _require.ordered(lower=self.lower, upper=self.upper)
 

@@ -116,8 +116,9 @@ def deviation(people: int, width: float, unit_variance: float, log_term: float) 
 def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes:
     """Return an array of integers from 0 to domain - 1, or raise an error that shows no value; `what` names
     the integers in it."""
-    if array.dtype.kind not in "iu":
-        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}.")
+    _require.that(
+        array.dtype.kind in "iu", f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}."
+    )
     if array.size and not (int(array.min()) >= 0 and int(array.max()) < domain):
         raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}.")
     return array.astype(np.int64, copy=False)

@@ -34,7 +34,7 @@ from ..tables import Source
 from . import arrow_columns
 from .noise import draw, exp_bounds, laplace_quantile
 from .protocols import Mechanism, Release, check_source, release, require_columns
-from .stability import EPSILON, SmoothNoise, failure_of, noisy_median, smooth_noise
+from .stability import EPSILON, SmoothNoise, failure_of, noisy_median, require_a_step, smooth_noise
 
 Ints = NDArray[np.int64]
 
@@ -152,8 +152,8 @@ CALLABLE = such_that(callable, "callable on an Arrow table, such as PartMean(col
 
 def check_function(function: Any, columns: tuple[str, ...]) -> None:
     """Refuse a `PartMean` or `PartMode` of a column not in `columns`."""
-    if isinstance(function, PartMean | PartMode) and function.column not in columns:
-        raise _require.fail("function", function, f"of a column that its parts have: {', '.join(columns)}")
+    there = not isinstance(function, PartMean | PartMode) or function.column in columns
+    _require.must(there, "function", function, f"of a column that its parts have: {', '.join(columns)}")
 
 
 @described("mechanisms.SampleAndAggregate")
@@ -195,12 +195,9 @@ class SampleAndAggregate(Mechanism):
 
     def __post_init__(self) -> None:
         check_function(self.function, self.columns)
-        if self.aggregate == "mean" and self.delta is not None:
-            raise _require.fail(
-                "delta", self.delta, "None: the mean has Laplace noise and is purely epsilon-DP"
-            )
-        if self._grid.low == self._grid.high:
-            raise _require.fail("step", self.step, "small enough that the bounds are a step apart")
+        pure = self.aggregate == "median" or self.delta is None
+        _require.must(pure, "delta", self.delta, "None: the mean has Laplace noise and is purely epsilon-DP")
+        require_a_step(self._grid, "the bounds")
         self._noise  # noqa: B018 - checks epsilon and delta
 
     def rehearse(self, source: Source) -> None:

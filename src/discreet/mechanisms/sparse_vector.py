@@ -732,11 +732,11 @@ class RedrawnSparseVector(Thresholds):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        if self.constants == "dwork-roth" and (self.monotone or self.numeric or self.split is not None):
-            raise InvalidInput(
-                "constants='dwork-roth' (the textbook's) has no monotone, numeric or split variant. Use "
-                "constants='best'."
-            )
+        _require.that(
+            self.constants != "dwork-roth" or (not self.monotone and not self.numeric and self.split is None),
+            "constants='dwork-roth' (the textbook's) has no monotone, numeric or split variant. Use "
+            "constants='best'.",
+        )
         self.round  # noqa: B018 - SparseVector checks the fields together
 
     @property

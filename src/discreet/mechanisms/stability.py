@@ -245,11 +245,13 @@ class SmoothSensitivityMedian(Mechanism):
 def bounded_grid(public: Public, column: str, step: Fraction) -> arrow_columns.ColumnGrid:
     """Return the grid of a declared column; refuse one whose bounds are less than a step apart."""
     grid = arrow_columns.ColumnGrid(public.bounds(column), step, column)
-    if grid.low == grid.high:
-        raise _require.fail(
-            "step", step, f"small enough that the bounds of column {column!r} are a step apart"
-        )
+    require_a_step(grid, f"the bounds of column {column!r}")
     return grid
+
+
+def require_a_step(grid: arrow_columns.ColumnGrid, what: str) -> None:
+    """Refuse a grid of one point."""
+    _require.must(grid.low != grid.high, "step", grid.step, f"small enough that {what} are a step apart")
 
 
 @runtime_checkable

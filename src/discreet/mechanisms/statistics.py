@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from .. import _require
-from .._errors import InvalidInput, Unsupported
+from .._errors import Unsupported
 from .._public import PUBLIC, REPLACE, ZERO_OUT, Bounds, Neighbors, Public
 from .._registry import described
 from .._require import EXACT, INTEGER, NON_EMPTY, POSITIVE, Limit, Real, at_least
@@ -348,8 +348,7 @@ class Stack(_Defaults):
     def __post_init__(self) -> None:
         # The step of a statistic from elsewhere may depend on public facts; `step_for` compares all steps.
         fixed = {step_of(part) for part in self.parts if isinstance(part, _Defaults)}
-        if len(fixed) > 1:
-            raise _different_grids()
+        _one_grid(fixed)
 
     @property
     def step(self) -> Fraction:
@@ -358,8 +357,7 @@ class Stack(_Defaults):
     def step_for(self, public: Public) -> Fraction:
         """Return the one step of all parts; refused where they differ."""
         steps = {step_of(part, public) for part in self.parts}
-        if len(steps) > 1:
-            raise _different_grids()
+        _one_grid(steps)
         return steps.pop()
 
     def length(self, public: Public) -> int:
@@ -415,9 +413,10 @@ def step_of(statistic: Any, public: Public | None = None) -> Fraction:
     return Fraction(getattr(statistic, "step", 1))
 
 
-def _different_grids() -> InvalidInput:
-    return InvalidInput(
-        "the stacked statistics are on different grids: their steps differ. Give each its own noise."
+def _one_grid(steps: set[Fraction]) -> None:
+    _require.that(
+        len(steps) <= 1,
+        "the stacked statistics are on different grids: their steps differ. Give each its own noise.",
     )
 
 

@@ -237,8 +237,9 @@ class ConfidentGNMax(Aggregator):
     answers: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
-        if self.answers > self.queries:
-            raise _require.fail("answers", self.answers, f"at most queries={self.queries}")
+        _require.must(
+            self.answers <= self.queries, "answers", self.answers, f"at most queries={self.queries}"
+        )
 
     @property
     def most_answers(self) -> int:

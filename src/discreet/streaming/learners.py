@@ -283,8 +283,9 @@ def learner(
         learner = "leader" if strong else "experts" if isinstance(loss, LinearLoss) else "mirror"
     if space is None:
         space = Simplex(loss.dimension) if learner == "experts" else Ball(loss.dimension)
-    if horizon is None and clock is None:
-        raise InvalidInput("say how many rounds there are at most: horizon=.")
+    _require.that(
+        horizon is not None or clock is not None, "say how many rounds there are at most: horizon=."
+    )
     norm = "l1" if epsilon is not None and not delta else "l2"
     length = _longest_gradient(loss, public, norm) if clip is None else clip
     statistic = ClippedGradients(loss=loss, clip=float(length), norm=norm)

@@ -224,8 +224,9 @@ def _numbers(array: Any, name: str, public: Public) -> tuple[Floats, Any]:
 
 def check_columns(loss: Any, public: Public) -> None:
     """Refuse a loss whose columns are not declared as what it needs."""
-    if not isinstance(loss, Loss):
-        raise _require.fail("loss", type(loss).__name__, f"one of streaming.losses: {', '.join(LOSSES)}")
+    _require.must(
+        isinstance(loss, Loss), "loss", type(loss).__name__, f"one of streaming.losses: {', '.join(LOSSES)}"
+    )
     for name in loss.read:
         fact = public.fact(name)
         is_binary = isinstance(fact, Categories) and len(fact.values) == 2

@@ -107,16 +107,16 @@ def check_writable(path: Any, *, overwrite: bool) -> Path:
     if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
         raise _require.fail("path", path, "the name of a file")
     target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        raise InvalidInput(
-            f"{str(path)!r} cannot be written: "
-            + ("it is a folder." if target.is_dir() else "its folder does not exist.")
-            + " Nothing was written."
-        )
-    if not overwrite and (target.exists() or target.is_symlink()):
-        raise InvalidInput(
-            f"{str(path)!r} exists already. Nothing was written. Give another name, or overwrite=True."
-        )
+    _require.that(
+        not target.is_dir() and target.parent.is_dir(),
+        f"{str(path)!r} cannot be written: "
+        + ("it is a folder." if target.is_dir() else "its folder does not exist.")
+        + " Nothing was written.",
+    )
+    _require.that(
+        overwrite or (not target.exists() and not target.is_symlink()),
+        f"{str(path)!r} exists already. Nothing was written. Give another name, or overwrite=True.",
+    )
     return target
 
 

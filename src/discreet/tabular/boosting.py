@@ -81,8 +81,9 @@ class AdditiveModel:
         """Return what a feature adds to the score: for each bin the pair of its value (of a number, the lower
         end of the bin; None for a missing or undeclared value) and its score, or a tuple of scores by
         class."""
-        if feature not in self.design.features:
-            raise _require.fail("feature", feature, f"one of {list(self.design.features)}")
+        _require.must(
+            feature in self.design.features, "feature", feature, f"one of {list(self.design.features)}"
+        )
         index = self.design.features.index(feature)
         fact: Any = self.public.fact(feature)
         scores = [model[index] for model in self.shapes]

@@ -649,12 +649,12 @@ class RowPerturbation(LinearERM):
     def _check(self) -> None:
         require_relation(self.public.neighbors, REPLACE, ZERO_OUT, what="input perturbation")
         self._rows  # noqa: B018 - refuses a table whose size is not public
-        if not self.loss.classifies or self.facts.joint > 1 or self.class_weights:
-            raise InvalidInput(
-                "input perturbation adds noise to rows that are multiplied by a label 1 or -1: it fits "
-                'classes, one against the rest (multi_class="ovr"), without class weights. Take '
-                'method="output" for anything else.'
-            )
+        _require.that(
+            self.loss.classifies and self.facts.joint <= 1 and not self.class_weights,
+            "input perturbation adds noise to rows that are multiplied by a label 1 or -1: it fits "
+            'classes, one against the rest (multi_class="ovr"), without class weights. Take '
+            'method="output" for anything else.',
+        )
         self.noise  # noqa: B018 - price it now
 
     @property

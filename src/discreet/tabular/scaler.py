@@ -60,13 +60,13 @@ class Scaling:
         facts = {"means": self.means, "deviations": self.deviations, "lower": self.lower, "upper": self.upper}
         for name, values in facts.items():
             _require.must(len(values) == len(self.columns), name, values, "one for each column")
-        if len(set(self.columns)) < len(self.columns):
-            raise InvalidInput(f"a column is named twice: {list(self.columns)}.")
+        _require.that(
+            len(set(self.columns)) == len(self.columns), f"a column is named twice: {list(self.columns)}."
+        )
 
     def column(self, name: str, values: Array) -> Array:
         """Return the values of one column, standardized."""
-        if name not in self.columns:
-            raise InvalidInput(f"{name!r} is none of the columns {list(self.columns)}.")
+        _require.that(name in self.columns, f"{name!r} is none of the columns {list(self.columns)}.")
         i = self.columns.index(name)
         clipped = np.clip(_floats(values), self.lower[i], self.upper[i])
         return np.asarray(np.nan_to_num((clipped - self.means[i]) / self.deviations[i]))
@@ -81,10 +81,10 @@ class Scaling:
                 raise InvalidInput(f"the column {error} is missing.") from None
             return np.stack([self.column(name, values) for name, values in columns.items()], axis=1)
         array = _floats(X)
-        if array.ndim != 2 or array.shape[1] != len(self.columns):
-            raise InvalidInput(
-                f"an array with {len(self.columns)} columns is needed, in the order {list(self.columns)}."
-            )
+        _require.that(
+            array.ndim == 2 and array.shape[1] == len(self.columns),
+            f"an array with {len(self.columns)} columns is needed, in the order {list(self.columns)}.",
+        )
         return np.stack([self.column(name, array[:, i]) for i, name in enumerate(self.columns)], axis=1)
 
     def inverse_transform(self, X: Any) -> Array:

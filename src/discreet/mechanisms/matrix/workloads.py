@@ -318,23 +318,24 @@ def all_ranges(n: int) -> AllRanges:
 def explicit(matrix: Any, over: Sequence[int] = ()) -> Explicit:
     """Return the workload of any matrix, an array or rows of numbers; `over` as in `Explicit`."""
     array = _as_array(matrix)
-    if (
-        array.ndim != 2
-        or array.dtype == object
-        or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool)
-        or np.iscomplexobj(array)
-    ):
-        raise _require.fail(
-            "matrix", f"an array of shape {array.shape} and kind {array.dtype}", "rows of numbers"
-        )
+    _require.must(
+        array.ndim == 2
+        and array.dtype != object
+        and (np.issubdtype(array.dtype, np.number) or array.dtype == bool)
+        and not np.iscomplexobj(array),
+        "matrix",
+        f"an array of shape {array.shape} and kind {array.dtype}",
+        "rows of numbers",
+    )
     return Explicit(matrix=tuple(map(tuple, array.astype(np.float64).tolist())), over=over)  # type: ignore[arg-type]
 
 
 def predicates(conditions: Any, over: Sequence[int] = ()) -> Explicit:
     """Return the workload that counts by conditions: rows of True and False, one entry for each cell."""
     array = _as_array(conditions)
-    if array.dtype != bool:
-        raise _require.fail("conditions", f"an array of kind {array.dtype}", "rows of True and False")
+    _require.must(
+        array.dtype == bool, "conditions", f"an array of kind {array.dtype}", "rows of True and False"
+    )
     return explicit(array, over)
 
 
