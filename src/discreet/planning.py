@@ -118,12 +118,12 @@ class Model:
         be charged."""
         event = session._mechanism_for(self._with(epsilon), self.target, self.features).event
         cost = accounting.epsilon(event, delta=session.budget.delta or 0.0)
-        if cost > epsilon * (1 + 1e-6):
-            raise InvalidInput(
-                f"{self.name} would cost epsilon {cost:.4g}, and the plan gives it {epsilon:.4g}: its "
-                "settings fix its noise. Leave noise_multiplier out, so that the noise is made for the "
-                "epsilon."
-            )
+        _require.that(
+            cost <= epsilon * (1 + 1e-6),
+            f"{self.name} would cost epsilon {cost:.4g}, and the plan gives it {epsilon:.4g}: its "
+            "settings fix its noise. Leave noise_multiplier out, so that the noise is made for the "
+            "epsilon.",
+        )
 
     def run(self, session: Any, epsilon: float) -> Any:
         return session.fit(self._with(epsilon), target=self.target, features=self.features)
@@ -217,11 +217,11 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
         else:
             raise InvalidInput(f"within= is for single queries, and {job.name!r} is none.")
     left = epsilon - sum(price for *_, price in fixed)
-    if left < 0 or (free and left <= 0):
-        raise InvalidInput(
-            f"the required accuracies alone cost epsilon {epsilon - left:.4g}, and {epsilon:.4g} is given. "
-            "Require less accuracy, or give more epsilon."
-        )
+    _require.that(
+        left >= 0 and (not free or left > 0),
+        f"the required accuracies alone cost epsilon {epsilon - left:.4g}, and {epsilon:.4g} is given. "
+        "Require less accuracy, or give more epsilon.",
+    )
     best = _split(session, free, left)
     if together:
         other = _join_queries(session, free, left)

@@ -26,7 +26,7 @@ from .. import _registry, _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
 from .._public import Bounds, Public
 from .._require import at_least, instance_of, such_that
-from ..accounting import Event, NonPrivate
+from ..accounting import Event, NonPrivate, NoOp
 from ..sampling import Entropy
 from ..tables import Source
 
@@ -167,10 +167,12 @@ class BaseMechanism:
 # The group of entry points in which a package declares its mechanisms, each under its tag:
 # "acme_dp.Lead" = "acme_dp.leads:Lead".
 GROUP = "discreet.mechanisms"
+_TAG = re.compile(r"[a-z][a-z0-9_]{0,99}\.[A-Za-z][A-Za-z0-9_]{0,99}", re.ASCII)
+TAG = such_that(lambda tag: bool(_TAG.fullmatch(tag)), 'a package and a name, such as "acme_dp.Lead"')
 
 
 @_require.check_options
-def allow(tag: str) -> type[BaseMechanism]:
+def allow(tag: Annotated[str, TAG]) -> type[BaseMechanism]:
     """Allow a mechanism of a third party in this process, and return its class.
 
     Its package declares it as an entry point (`GROUP`) named like its tag, whose first part is the name of
@@ -178,8 +180,6 @@ def allow(tag: str) -> type[BaseMechanism]:
     prices are charged as it states them: whoever calls this takes them on trust, which is marked in the
     ledger and on every release (`Release.trust`).
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,99}\.[A-Za-z][A-Za-z0-9_]{0,99}", tag, re.ASCII):
-        raise _require.fail("tag", tag, 'a package and a name, such as "acme_dp.Lead"')
     points = tuple(entry_points(group=GROUP, name=tag))
     if len(points) != 1:
         declared = sorted({point.name for point in entry_points(group=GROUP)})
@@ -188,7 +188,7 @@ def allow(tag: str) -> type[BaseMechanism]:
             f"Declared are: {', '.join(map(repr, declared)) or 'none'}."
         )
     (point,) = points
-    package = "" if point.dist is None else point.dist.name
+    package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
     if re.sub(r"[-_.]+", "_", package).lower() != tag.partition(".")[0]:
         raise InvalidInput(f"the package {package!r} may not declare {tag}: a tag begins with its package.")
     known = _registry.registered().get(tag)
@@ -198,12 +198,13 @@ def allow(tag: str) -> type[BaseMechanism]:
         raise InvalidInput(f"{point.value!r} of {package} cannot be loaded: {error}.") from error
     if known is not None and cls is known:
         return cls
-    if not (isinstance(cls, type) and issubclass(cls, BaseMechanism) and is_dataclass(cls)):
-        raise InvalidInput(f"{point.value!r} of {package} is no mechanism: a frozen dataclass with our base.")
-    if cls.__module__.split(".")[0] == "discreet" or not cls.__dataclass_params__.frozen:
-        raise InvalidInput(f"{point.value!r} of {package} is no frozen dataclass of its own.")
-    _registry.enter_other(cls, tag, f"{package} {point.dist.version}")
-    return cls
+    what = f"{point.value!r} of {package} is no"
+    ours = isinstance(cls, type) and issubclass(cls, BaseMechanism) and is_dataclass(cls)
+    _require.that(ours, f"{what} mechanism: a frozen dataclass with our base.")
+    own = cls.__module__.split(".")[0] != "discreet" and cls.__dataclass_params__.frozen
+    _require.that(own, f"{what} frozen dataclass of its own.")
+    _registry.enter_other(cls, tag, f"{package} {version}")
+    return cls  # type: ignore[no-any-return]
 
 
 class Mechanism(BaseMechanism, ABC):
@@ -217,6 +218,10 @@ class Mechanism(BaseMechanism, ABC):
 
     @abstractmethod
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release: ...
+
+
+# What a question is answered with: the next state, and the release.
+Answered = tuple[Any, "Release"]
 
 
 class Interactive(BaseMechanism, ABC):
@@ -273,9 +278,11 @@ class Interactive(BaseMechanism, ABC):
     def start(self, source: Source, *, entropy: Entropy) -> Any: ...
 
     @abstractmethod
-    def answer(
-        self, state: Any, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[Any, Release]: ...
+    def answer(self, state: Any, source: Source, question: Any, *, entropy: Entropy) -> Answered: ...
+
+    def paid(self, value: Any, entropy: Entropy, error: Callable[[float], Any] | None = None) -> Release:
+        """Return the release of an answer, which costs nothing: all was paid at the start."""
+        return release(value, event=NoOp(neighbors=self.public.neighbors), entropy=entropy, error=error)
 
 
 @runtime_checkable
@@ -457,11 +464,7 @@ def rehearse_parts(thing: Any, source: AnySource) -> None:
         elif is_dataclass(part) and not isinstance(part, type | Public):
             things += [getattr(part, option.name, None) for option in fields(part)]
         elif isinstance(part, tuple | list):
-            things += [
-                inner
-                for inner in part
-                if is_dataclass(inner) or isinstance(inner, tuple | list) or hasattr(inner, "rehearse")
-            ]
+            things += part
 
 
 def require_columns(source: AnySource, *names: str) -> None:
@@ -534,9 +537,7 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
             "differ (also by the types of the declared bounds: Bounds(0, 9) is of whole numbers, "
             "Bounds(0.0, 9.0) is not). Build the mechanism with the source's own `public`."
         )
-    if examples or not hasattr(source, "take"):
-        return
-    if isinstance(source, ExampleSource) and not isinstance(source, Source):
+    if not (examples or isinstance(source, Source)) and isinstance(source, ExampleSource):
         raise Unsupported(
             f"{type(source).__name__} are tensors without columns, and this reads columns. Train on them "
             "with learning.Trainer, or open a table to ask about its columns."
