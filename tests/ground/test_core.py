@@ -16,7 +16,17 @@ ROWS = re.findall(r"^\| (`[\w/]+\.py`(?:, `[\w/]+\.py`)*) \| .+ \|$", PAGE, re.M
 FILES = [name for row in ROWS for name in re.findall(r"`([^`]+)`", row)]
 # Modules of `query` that no promise rests on: they build plans, or look at what was released.
 UNTRUSTED = {
-    *("__init__", "aggregates", "answer", "binder", "consistency", "groupings", "html_view", "ids", "mechanism"),
+    *(
+        "__init__",
+        "aggregates",
+        "answer",
+        "binder",
+        "consistency",
+        "groupings",
+        "html_view",
+        "ids",
+        "mechanism",
+    ),
     *("parse", "plan", "preview", "price", "recipes", "relation", "release", "workload_cells"),
 }
 

@@ -20,7 +20,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_470
+CODE_LINES = 68_830
 MODULES = 336
 PUBLIC_NAMES = 546
 

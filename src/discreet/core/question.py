@@ -30,6 +30,8 @@ from .exact import Exact, measure, plan_statements
 from .form import NONE, Form
 from .measures import Choice
 
+# The tags of the mechanisms that are kept by construction: all that they read is read by a question.
+CONSTRUCTED = frozenset({"query.Query"})
 # The key of the row that holds the groups that are not shown (`Form.gathered`). A shown group may have the
 # same key.
 OTHER = "other"
