@@ -68,7 +68,10 @@ def test_the_ledger_and_its_explanation_say_it_too() -> None:
         "on the word of the steward's code)",
     ]
     page = str(dp.explain(people))
-    assert "Their prices are kept 1 by construction, 1 by proof, 1 on the word of the steward's code" in page.replace("\n", " ")
+    assert (
+        "Their prices are kept 1 by construction, 1 by proof, 1 on the word of the steward's code"
+        in page.replace("\n", " ")
+    )
 
 
 def test_what_is_marked_by_construction_is_what_the_core_runs() -> None:
