@@ -156,7 +156,8 @@ def upper(pair: DominatingPair, knots: Array, offset: float = 0.0) -> Dominating
     Proof:     inside a cell, P-mass A and Q-mass B are kept by putting P-mass (A - e^l B) / (1 - e^(l-r)) on
                the right end r and the rest on the left end l: a mean-preserving spread of Q/P under P, and
                every hockey stick is convex in Q/P (Doroshenko et al. 2022, arXiv:2207.04380, section 4).
-               Losses below the first knot are raised to it, those above the last one become infinite.
+               The same with r infinite: of the losses above the last knot the Q-mass stays at that knot, and
+               A - e^l B becomes infinite. Losses below the first knot are raised to it.
                Rounding errors are added to the mass and move it to the right. (Raised losses lose Q-mass,
                which must be restored before sampling: `basic_pairs.missing_q_mass`.)
 
@@ -164,19 +165,16 @@ def upper(pair: DominatingPair, knots: Array, offset: float = 0.0) -> Dominating
     Q to have mass 1.
     """
     edges = np.concatenate(([-np.inf], knots, [np.inf]))
-    refs = np.concatenate(([0.0], knots[:-1], [0.0]))
+    refs = np.concatenate(([0.0], knots))
     cells = pair.measure(edges + offset, refs + offset)
     total = (cells.mass + cells.mass_error) * (1 + 4 * U)
-    inner = slice(1, -1)
-    right = (
-        (cells.excess[inner] + cells.excess_error[inner]) / -np.expm1(knots[:-1] - knots[1:]) * (1 + 8 * U)
-    )
-    right = np.clip(right, 0.0, total[inner])
-    mass = np.zeros(len(knots))
-    mass[:-1] += (total[inner] - right) * (1 + 2 * U)
-    mass[1:] += right
+    shares = -np.expm1(np.append(knots[:-1] - knots[1:], -np.inf))
+    right = (cells.excess[1:] + cells.excess_error[1:]) / shares * (1 + 8 * U)
+    right = np.clip(right, 0.0, total[1:])
+    mass = (total[1:] - right) * (1 + 2 * U)
+    mass[1:] += right[:-1]
     mass[0] += total[0]
-    return DominatingLaw(mass * (1 + 4 * U), float(total[-1]))
+    return DominatingLaw(mass * (1 + 4 * U), float(right[-1]))
 
 
 def lower(pair: DominatingPair, knots: Array, offset: float = 0.0) -> DominatedLaw:

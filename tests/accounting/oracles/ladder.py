@@ -23,8 +23,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from ..lattice.mesh import Cumulants
-from ..pairs.basic_pairs import ROUNDED, U, crossing
+from discreet.accounting.pld.lattice.mesh import Cumulants
+from discreet.accounting.pld.pairs.basic_pairs import ROUNDED, U, crossing
+
 from . import line as steps_module
 from .line import ALL, Aim, Cut, DeltaBounds, Line, LineShape, Step, StepMoments
 
