@@ -35,7 +35,7 @@ _FINER = 0.3
 _ACCEPTED = 5e-5
 # The largest number of lattice points of a finer mesh; half of it in the widest floating-point type, which is
 # slower.
-_LARGEST = 2**21
+_LARGEST = 2**22
 # The relative width of an interval of one release at which the lattice is not tried.
 _TIGHT = 8e-5
 

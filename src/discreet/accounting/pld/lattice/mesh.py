@@ -28,10 +28,10 @@ from ..pairs.basic_pairs import Array, Index, Nodes, log_sums
 # The relative error of epsilon that the mesh may cause.
 INFLATION = 5e-5
 # The largest number of lattice points, which bounds time and memory; the mesh is widened to keep it.
-_MAX_POINTS = 2**22
+_MAX_POINTS = 2**23
 # The tail mass at which cells begin to widen, for upper and for lower bounds; see `graded_indices`. Merging
 # moves losses off their lattice points, where the widths of neighboring cells differ.
-COARSE, COARSE_BELOW = 0.01, 1e-7
+COARSE, COARSE_BELOW = 1e-3, 1e-7
 # If one step's losses span fewer lattice points than this, all of them are knots.
 _ALL = 2**14
 # How far above the beginning of a window losses are read: e^600 is within the range of floats.
@@ -45,7 +45,7 @@ _RARE = 3.0
 # The log of the rounding error, as a share of P(loss >= epsilon), above which a weaker tilt is refused.
 _BLURRED = math.log(3e-6)
 # The largest number of lattice points in the widest floating-point type, which is slower.
-_MAX_PRECISE_POINTS = 2**21
+_MAX_PRECISE_POINTS = 2**22
 # The log of the relative rounding error of delta above which the widest floating-point type is used.
 _PRECISE = math.log(3e-5)
 
