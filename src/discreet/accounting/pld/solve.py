@@ -38,6 +38,8 @@ _ACCEPTED = 5e-5
 _LARGEST = 2**22
 # The relative width of an interval of one release at which the lattice is not tried.
 _TIGHT = 8e-5
+# The relative width of an interval from which on a lower end is computed on a finer mesh, too.
+_WIDE = 2e-4
 
 
 class Composition(NamedTuple):
@@ -228,10 +230,14 @@ class Solver:
         interval = self._interval_of_one(remaining)
         if interval and near - interval[0] <= _TIGHT * near:
             return interval[0]
-        plan = mesh.with_contributions(self._plan_near(near, 1.0), self.k, self.seen)
-        tests = convolution.tests(self.parts, plan, self.tail)
-        bound = convolution.epsilon_below(tests, remaining, self.offset)
-        return max(bound, interval[0]) if interval else bound
+        plan, best = self._plan_near(near, 1.0), interval[0] if interval else 0.0
+        for finer in (1.0, 0.5):
+            plan = mesh.with_contributions(plan._replace(mesh=finer * plan.mesh), self.k, self.seen)
+            tests = convolution.tests(self.parts, plan, self.tail)
+            best = max(best, convolution.epsilon_below(tests, remaining, self.offset))
+            if self.mesh or near - best <= _WIDE * near or plan.points > _LARGEST >> 1:
+                break
+        return best
 
     def delta_above(self, epsilon: float) -> float:
         """Return a certified upper bound on delta."""
