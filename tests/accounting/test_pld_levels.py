@@ -228,17 +228,12 @@ def test_neighboring_levels_share_their_edge_and_miss_nothing():
 
 def test_lower_ends_hold_for_deltas_that_callers_round_up():
     pair = SampledGaussian(1.0, 0.01)
-    found = basic_pairs.interval(pair, 1e-6, 0.1, 10.0)
-    assert found is not None
-    assert basic_pairs.delta(pair, found[0])[0] >= 1e-6 * (1 + 0.5 * basic_pairs.ROUNDED)
     solver = solve_module.Solver(solve_module.Composition(((pair, 1),)), 1e-6)
     high = solver.epsilon_above(1e-6)
-    before = solver.interval
-    assert before is not None
-    assert solver.epsilon_below(1e-6 * (1 + 0.4 * basic_pairs.ROUNDED), high) == before[0]
-    assert solver.interval is before
-    assert solver.epsilon_below(1e-6 * 1.01, high) < before[0]
-    assert solver.interval is not before
+    low = solver.epsilon_below(1e-6, high)
+    assert basic_pairs.delta(pair, low)[0] >= 1e-6 * (1 + 0.5 * basic_pairs.ROUNDED)
+    assert low < high < low * (1 + 1e-10)
+    assert solver.epsilon_below(1e-6 * 1.01, high) < low
 
 
 def test_a_tilt_that_is_asked_for_again_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,9 +63,8 @@ class Solver:
 
     `mesh` is the lattice that all losses lie on already, or None if the mesh is to be planned. `finest` and
     `points` are the mesh and the size of the last pass, `alias` is -log of the share of delta that the cyclic
-    window may misplace, `capping` says whether losses may be capped, `seen` is the curve of delta of the last
-    pass, for planning the next one, and `interval` is what `_interval_of_one` gave for the delta
-    `interval_at`.
+    window may misplace, `capping` says whether losses may be capped, and `seen` is the curve of delta of the
+    last pass, for planning the next one.
     """
 
     def __init__(self, composition: Composition, delta: float) -> None:
@@ -88,32 +87,25 @@ class Solver:
         self.finest, self.points = math.inf, 0.0
         self.alias, self.capping = 15.0, True
         self.seen: tuple[Array, Array] | None = None
-        self.interval_at = math.inf
-        self.interval: tuple[float, float] | None = None
 
-    def _interval_of_one(self, delta: float) -> tuple[float, float] | None:
-        """Return an interval of epsilon of one release, by its tail probabilities; None of several.
-
-        The last interval is returned again if delta exceeds the one it was computed for by rounding only.
-        """
-        if len(self.parts) > 1 or self.parts[0].times > 1 or self.parts[0].pair.discrete:
-            return None
-        if not self.interval_at <= delta <= self.interval_at * (1 + 0.5 * ROUNDED):
-            start = max(self.k(self.theta)[1] + self.offset, 0.0)
-            self.interval_at = delta
-            self.interval = basic_pairs.interval(self.parts[0].pair, delta, start, self.theta)
-        return self.interval
+    def _of_one(self, delta: float, side: int) -> float:
+        """Return a lower (side 0) or an upper bound on epsilon of one release, by its tail probabilities; of
+        several 0 or infinity."""
+        pair, times = self.parts[0][:2]
+        if len(self.parts) > 1 or times > 1 or pair.discrete:
+            return (0.0, math.inf)[side]
+        return basic_pairs.bisected(lambda x: basic_pairs.delta(pair, x), delta, 1.0, side)
 
     def epsilon_above(self, delta: float, enough: float = -1.0) -> float:
         """Return a certified upper bound on epsilon; passes end early once it is at most `enough`."""
         remaining = delta - self.infinite_above
         if remaining <= 0:
             return math.inf
-        interval = self._interval_of_one(remaining)
-        if interval and interval[1] - interval[0] <= _TIGHT * interval[1]:
-            return interval[1]
-        bound = self._lattice_above(delta, remaining, enough)
-        return min(bound, interval[1]) if interval else bound
+        of_one = self._of_one(remaining, 1)
+        # a delta that was rounded up much is left to the lattice
+        if of_one < math.inf and basic_pairs.delta(self.parts[0].pair, of_one * (1 - _TIGHT))[0] >= remaining:
+            return of_one
+        return min(of_one, self._lattice_above(delta, remaining, enough))
 
     def _lattice_above(self, delta: float, remaining: float, enough: float) -> float:
         """Return the best upper bound on epsilon of several passes, with finer meshes as long as they help.
@@ -135,7 +127,9 @@ class Solver:
             if math.isfinite(best):
                 # a first estimate of epsilon may be much too high until the losses are capped
                 rough = self._cap_losses(best, last) and rough
-            theta = mesh.tilt_for_epsilon(self.k, best - self.offset) if math.isfinite(best) else theta * 1.5
+            # a first tilt may be 0, where epsilon is near the mean: then a third over the deviation is tried
+            stronger = max(1.5 * theta, 0.3 / math.sqrt(max(self.k(0.0)[2], 1e-300)))
+            theta = mesh.tilt_for_epsilon(self.k, best - self.offset) if math.isfinite(best) else stronger
             self._allow(delta, last)
             if rough:
                 plan = mesh.with_contributions(mesh.first_plan(self.k, theta, _COARSER), self.k)
@@ -227,10 +221,10 @@ class Solver:
         remaining = delta - self.infinite_below
         if remaining <= 0:
             return math.inf
-        interval = self._interval_of_one(remaining)
-        if interval and near - interval[0] <= _TIGHT * near:
-            return interval[0]
-        plan, best = self._plan_near(near, 1.0), interval[0] if interval else 0.0
+        best = self._of_one(remaining * (1 + ROUNDED), 0)
+        if near * (1 - _TIGHT) <= best:
+            return best
+        plan = self._plan_near(near, 1.0)
         for finer in (1.0, 0.5):
             plan = mesh.with_contributions(plan._replace(mesh=finer * plan.mesh), self.k, self.seen)
             tests = convolution.tests(self.parts, plan, self.tail)
