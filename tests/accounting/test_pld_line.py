@@ -171,7 +171,8 @@ def test_millions_of_steps_with_rare_huge_losses_enclose_the_line(case):
     line = max(one.low for one in found), max(one.high for one in found)
     assert line[1] <= line[0] * (1 + 1e-4)
     assert low <= line[1]
-    assert line[0] <= high <= low * (1 + 2e-3)
+    assert line[0] <= high <= line[1] * (1 + 3e-4)
+    assert high <= low * (1 + 5e-4)
 
 
 def grid(count: int, seed: int) -> list[tuple[float, float, int, float]]:
@@ -188,20 +189,21 @@ def check(case: tuple[float, float, int, float], slack: float = 1e-4) -> float:
     it is.
 
     Both ends hold at any mesh (docs/proofs/pld.md, "Two discretisations"), and all that widens them is that a
-    mesh has at most `solve._LARGEST` points: what n steps add to epsilon grows with n h². So for more than a
-    million steps at tiny rates the ends are compared with the line instead.
+    mesh has at most `solve._LARGEST` points: what n steps add to epsilon grows with n h². So of more than a
+    million steps the ends are compared with the line instead: prices are at most 3e-4 above it, and lower ends
+    may be far off (docs/decisions/0020-one-pld.md).
     """
     rate, noise, steps, delta = case
     low, high = interval(*case)
     if not 1e-3 <= high <= 500:
         return math.nan
     assert low <= high, case
-    if rate < 1e-4 and steps > 10**6 and high > low * (1 + slack):
+    if steps > 10**6 and high > low * (1 + slack):
         event = acc.Gaussian(noise_multiplier=noise).sampled(rate).repeated(steps)
         found = [oracles.interval(one, delta) for one in oracles.directions(event, delta)]
         line = max(one.low for one in found), max(one.high for one in found)
         assert low <= line[1], case
-        assert line[0] <= high <= line[1] * (1 + 1e-2), case
+        assert line[0] <= high <= line[1] * (1 + (3e-4 if line[1] >= 1e-3 else 1e-2)), case
     else:
         assert high <= low * (1 + slack), case
     return high / low - 1

@@ -2,9 +2,9 @@
 
 An upper bound may use any pair that dominates. A lower bound needs a mechanism that the event describes, two
 neighboring tables, and the two distributions of its output, or of anything computed from its output. Each
-function here names such a mechanism; an event for which none is known is replaced by `NoOp`, which costs
-nothing. The same is done beyond epsilon 300, where products of probabilities such as e^-epsilon would come
-near the smallest floats. Parameters are rounded so that the pairs cost less. U is the unit roundoff 2^-53.
+function here names such a mechanism; an event for which none is known, or only much cheaper ones, is replaced
+by `NoOp`, which costs nothing. Parameters are rounded so that the pairs cost less. U is the unit roundoff
+2^-53.
 """
 
 from __future__ import annotations
