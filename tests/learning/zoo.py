@@ -19,7 +19,7 @@ B = 5
 def differing(engine: ClippingEngine, x: Any, y: Any) -> set[int]:
     """The batch sizes at which gradients of examples are not those of each alone."""
     comparison = Comparison(engine, x, y)
-    return comparison.differing_sizes(*comparison.examples, comparison.sizes)
+    return comparison.differing_sizes(*comparison.examples, sizes=comparison.sizes)
 
 
 class Pick(nn.Module):

@@ -447,7 +447,7 @@ def _fingerprints(model: nn.Module) -> dict[str, int]:
     for name, p in model.named_parameters():
         flat = p.detach().reshape(-1)
         # Torch reads eight bytes at a time only where they are aligned.
-        aligned = (flat.nbytes | flat.storage_offset() * flat.element_size()) % 8 == 0
+        aligned = all(n * flat.element_size() % 8 == 0 for n in (flat.numel(), flat.storage_offset()))
         fingerprints[name] = int(flat.view(torch.int64 if aligned else torch.uint8).sum(dtype=torch.int64))
     return fingerprints
 

@@ -359,7 +359,8 @@ def check_alone(
     `batch` is the size that training expects, and `own` says that the user gave the examples (`synthetic=`).
     """
     comparison = Comparison(engine, inputs, targets, batch)
-    sizes = comparison.differing_sizes(*comparison.examples, comparison.sizes)
+    inputs, targets = comparison.examples
+    sizes = comparison.differing_sizes(inputs, targets, comparison.sizes)
 
     def verdict(inputs: Any, targets: Any) -> DiscreetError | None:
         for _ in range(TRIES):
@@ -369,7 +370,7 @@ def check_alone(
         return _difference(engine, inputs, targets, batch, own)
 
     if sizes:
-        error = judged(engine, *comparison.examples, verdict)
+        error = judged(engine, inputs, targets, verdict)
         if error is not None:
             raise error
 
