@@ -249,12 +249,17 @@ def test_every_exercise_has_its_answer_folded_and_prints_a_number() -> None:
 
     text = (DOCS / "course" / "exercises.md").read_text()
     exercises = re.split(r"^\*\*\d+\. ", text, flags=re.M)[1:]
-    assert len(exercises) == 21
+    assert len(exercises) == 31
+    named: set[int] = set()
     for exercise in exercises:
+        of_chapters = re.search(r"\(chapters? ([\d and]+)\)", exercise)
+        assert of_chapters, exercise[:40]
+        named |= set(map(int, of_chapters[1].split(" and ")))
         question, answer = exercise.split('<details markdown="1"><summary>Answer</summary>\n\n```python\n')
         assert ">>>" not in question
         examples = doctest.DocTestParser().get_examples(answer.split("\n\n</details>\n")[0])
         assert any(re.search(r"\d", example.want) for example in examples), question[:40]
+    assert named == set(range(1, 15)), "every chapter has an exercise"
     assert not any("details" in cell for cell, _ in from_page(text))
 
 
@@ -268,6 +273,8 @@ def test_chapters_of_the_course_have_their_two_proofs_and_a_picture_each() -> No
             titles.append(chapter.splitlines()[0])
             assert "](pictures/" in chapter, titles[-1]
             assert "*Measured*" in chapter or "*Computed*" in chapter, titles[-1]
+            words = re.sub(r"```.*?```", "", chapter, flags=re.S).split()
+            assert 600 <= len(words) <= 1200, f"{titles[-1]}: {len(words)} words beside its code"
     assert [int(title.split(".")[0]) for title in titles] == list(range(1, 15))
     assert all(f"{number}. [" in course["index"] for number in range(1, 15))
 
