@@ -118,11 +118,11 @@ LECTURES = {
         Thresholdout; p-value; false discovery rate; alpha-investing; generalized alpha-investing; LORD; SAFFRON;
         candidacy; PAPRIKA; multiplicative sensitivity; changepoint detection; online optimization; partial sums;
         TBAP; tree-based aggregation; follow the approximate leader; DP-SGD; Rényi DP; trusted curator;
-        local model; two coins; synthetic data; explaining DP""",
+        local model; two coins; synthetic data; explaining DP; AOL""",
     "approximate DP and private ERM": """
         approximate DP; l1, l2; Gaussian mechanism; mean; group privacy; basic composition; advanced composition;
         leaderboard; empirical risk minimization; input perturbation; output perturbation; objective perturbation;
-        gradient perturbation; DP-SGD""",
+        gradient perturbation; DP-SGD; accuracy of private learning""",
     "Kamath": """
         Netflix; memorization; perplexity; canary; linkage; membership inference; Gaussian mechanism; clipping;
         lot; amplification by subsampling; moments accountant; ScatterNet; tanh against ReLU;
@@ -133,12 +133,13 @@ LECTURES = {
         larger domains; Laplace mechanism; count; sum; exponential mechanism; distance score; Gaussian mechanism;
         noisy max; sparse vector; sample and aggregate; sequential composition; parallel composition;
         multiple queries; generalized sensitivity; constrained inference; isotonic regression;
-        DP gradient descent; optimal composition; Rényi DP""",
+        DP gradient descent; optimal composition; Rényi DP; computing on encrypted data; millionaires; desiderata;
+        bad outcomes; nuclear option""",
     "PSL 2024": """
         DP-SGD; amplification by subsampling; privacy loss random variable; moments accountant; PATE; teachers;
         student; noisy arg-max; subsampling stability; perturbation stability; distance to instability; M_stab;
         propose-test-release; M_samp; n_T; AboveThreshold; sparse vector; M_svec; DP-SGD against PATE;
-        strong composition; federated learning; stochastic gradient descent""",
+        strong composition; federated learning; stochastic gradient descent; private PAC learning; poisoned rows""",
 }
 
 
