@@ -46,7 +46,7 @@ requires for so many questions does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -97,10 +97,13 @@ def engine(data: Any, columns: Sequence[str]) -> tuple[Engine, str]:
     else:
         table = pa.Table.from_batches(data.batches(list(columns))) if isinstance(data, Source) else data
         connected, name = connect(table, Public(table="data")), "data"
-    unknown = [c for c in columns if c not in connected.kinds[name]]
-    if unknown:
-        raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(connected.kinds[name])}.")
+    _require_columns(columns, connected.kinds[name])
     return connected, quoted(name)
+
+
+def _require_columns(columns: Sequence[str], there: Collection[str]) -> None:
+    for column in columns:
+        _require.that(column in there, f"there is no column {column!r}; the table has {list(there)}.")
 
 
 def _row(data: Any, columns: Sequence[str], sql: str) -> dict[str, Any]:
@@ -448,9 +451,7 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
     _require.integer(k=k, at_least=1)
     table = as_arrow(data)
     identifiers = _require.entries(identifiers=identifiers)
-    missing = [name for name in identifiers if name not in table.column_names]
-    if missing:
-        raise InvalidInput(f"there is no column {missing[0]!r}; the table has {table.column_names}.")
+    _require_columns(identifiers, table.column_names)
     _require.that(table.num_rows >= k, f"fewer rows than k = {k}: no class can be that large.")
     codes, values = zip(*(_rank_codes(table[name]) for name in identifiers), strict=True)
     matrix = np.stack(codes, axis=1)
@@ -672,8 +673,7 @@ def reconstruct(
     _require.integer(people=people, at_least=1)
     question_count = 4 * people if questions is None else questions
     _require.integer(questions=question_count, at_least=1)
-    if method not in _METHODS:
-        raise _require.fail("method", method, " or ".join(repr(name) for name in _METHODS))
+    _require.one_of(tuple(_METHODS), method=method)
     groups = np.random.default_rng(seed).random((question_count, people)) < 0.5
     answers = floats(answers=[ask(group) for group in groups])
     if answers.shape != (question_count,) or not np.isfinite(answers).all():

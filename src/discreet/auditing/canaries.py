@@ -363,7 +363,7 @@ def audit_canaries(
     )
     # The canaries whose coins chose the score measure nothing: a guess may depend on the run's output alone.
     measured_scores, coins = scores_by_name[name][~chooses], is_in[~chooses]
-    guesses = _count(measured_scores, coins, threshold)
+    guesses = Guesses.of(measured_scores[coins], measured_scores[~coins], threshold)
     claim = Claim(epsilon=accounting.epsilon(event, delta=delta), delta=delta, event=event, pair=False)
     low, high = guesses.limits(confidence)
     # Lines near the measured point make the curve sharp there. Each epsilon gives two lines, with slopes of
@@ -444,17 +444,6 @@ def _choose(
             best = (rank, name, float(thresholds[best_index]))
     assert best is not None
     return best[1], best[2]
-
-
-def _count(scores: Floats, is_in: Any, threshold: float) -> Guesses:
-    """Return how often a threshold says "in", of canaries that were in and of those that were out."""
-    guessed_in = scores >= threshold
-    return Guesses(
-        hits=int(guessed_in[is_in].sum()),
-        first=int(is_in.sum()),
-        false_hits=int(guessed_in[~is_in].sum()),
-        second=int((~is_in).sum()),
-    )
 
 
 def _tangent_epsilon(low: float, high: float) -> Any:

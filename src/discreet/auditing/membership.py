@@ -55,7 +55,7 @@ from scipy import optimize, special, stats
 
 from .. import _require
 from .._errors import InvalidInput
-from .outputs import Guesses, floats, fresh_order, lower_limit, upper_limit
+from .outputs import Guesses, floats, fresh_order, lower_limit, newton_logistic, upper_limit
 
 Floats = NDArray[np.float64]
 
@@ -180,14 +180,13 @@ class Roc:
         )
         # The members' scores choose nothing, so that all of them measure.
         others = others[1::2]
-        hits, false_hits = int((members >= threshold).sum()), int((others >= threshold).sum())
+        guesses = Guesses.of(members, others, threshold)
         # Union bound over the four limits.
         level = (1 - confidence) / 4
         rates = [
             (float(lower_limit(k, n, level)), float(upper_limit(k, n, level)))
-            for k, n in ((hits, len(members)), (false_hits, len(others)))
+            for k, n in ((guesses.hits, guesses.first), (guesses.false_hits, guesses.second))
         ]
-        guesses = Guesses(hits=hits, first=len(members), false_hits=false_hits, second=len(others))
         return Operating(
             threshold=threshold, guesses=guesses, tpr=rates[0], fpr=rates[1], confidence=confidence
         )
@@ -433,12 +432,7 @@ def _logistic(features: Floats, truth: Any, ridge: float = 1.0) -> Floats:
     features as they came in, intercept last."""
     center, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-9)
     design = np.hstack([(features - center) / scale, np.ones((len(features), 1))])
-    weights, labels = np.zeros(design.shape[1]), np.asarray(truth, dtype=float)
-    for _ in range(12):
-        fitted = special.expit(design @ weights)
-        gradient = design.T @ (labels - fitted) - ridge * weights
-        hessian = (design * (fitted * (1 - fitted))[:, None]).T @ design + ridge * np.eye(len(weights))
-        weights = weights + np.linalg.solve(hessian, gradient)
+    weights = newton_logistic(design, np.asarray(truth, dtype=float), ridge, rounds=12)
     slopes = weights[:-1] / scale
     return np.append(slopes, weights[-1] - slopes @ center)
 

@@ -220,23 +220,6 @@ class LocalHashing(FrequencyOracle):
             counts += (self.hash(part[:, None, :-1], candidates[None, :]) == part[:, -1:]).sum(axis=0)
         return counts
 
-    def counts_of_sums(self, data: NDArray[Any], high: Codes, low: Codes) -> Codes:
-        """Return `_counts_of` for the candidates high[i] + low[j], i first, where high[i] and low[j] have no
-        set bit in common. Then the bucket of the sum is the XOR of both buckets, so that each bucket is
-        computed once per high and once per low."""
-        counts = np.zeros((len(high), len(low)), np.int64)
-        small = np.uint16 if self.buckets <= 1 << 16 else np.uint32
-        rows = max(1, _CELLS // (len(high) * len(low)))
-        for start in range(0, len(data), rows):
-            part = data[start : start + rows]
-            masks = part[:, None, :-1]
-            # the bucket that low[j] must have for the report to support high[i] + low[j]
-            wanted = (self.hash(masks, high[None, :]) ^ part[:, -1:]).astype(small)
-            counts += (wanted[:, :, None] == self.hash(masks, low[None, :]).astype(small)[:, None, :]).sum(
-                axis=0
-            )
-        return counts.ravel()
-
     def shares_of(self, reports: Any, candidates: Any) -> Floats:
         """Return unbiased estimates of the shares of the candidates."""
         data = self._collect(reports)[0]

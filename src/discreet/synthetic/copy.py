@@ -57,8 +57,20 @@ NOTE = (
 )
 
 
+class _Rows:
+    """Made-up rows, in `table`."""
+
+    table: Any
+
+    def to_arrow(self) -> pa.Table:
+        return self.table
+
+    def to_pandas(self) -> Any:
+        return self.table.to_pandas()
+
+
 @dataclass(frozen=True, eq=False)
-class SyntheticCopy:
+class SyntheticCopy(_Rows):
     """Holds `rows` synthetic rows; the same `seed` gives the same rows.
 
     `fitted` is the release that they are drawn from, `event` its price. `asked` is the epsilon and delta that
@@ -161,12 +173,6 @@ class SyntheticCopy:
         table = self.fitted.domain.decode(self.public, codes, random)
         return repair_rows(table, self.fitted, codes, random)
 
-    def to_arrow(self) -> pa.Table:
-        return self.table
-
-    def to_pandas(self) -> Any:
-        return self.table.to_pandas()
-
     @_require.check_options
     def to_parquet(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the rows as Parquet, with the card in the file's metadata; an existing file is replaced only
@@ -225,17 +231,11 @@ class SyntheticCopy:
 
 
 @dataclass(frozen=True, eq=False)
-class SyntheticAnswer:
+class SyntheticAnswer(_Rows):
     """Holds the answer to a query of a copy; `note` says that it is no answer about the true table."""
 
     table: pa.Table
     note: str = NOTE
-
-    def to_pandas(self) -> Any:
-        return self.table.to_pandas()
-
-    def to_arrow(self) -> pa.Table:
-        return self.table
 
     def interval(self, confidence: float = 0.95) -> Any:
         """Refuse: for this query it is not known how far the copy is from the true table."""
@@ -262,7 +262,7 @@ def _shown(value: Any) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedCopy:
+class OpenedCopy(_Rows):
     """Holds a copy that was read from its file: rows for full SQL, free, and their card."""
 
     table: pa.Table
@@ -271,12 +271,6 @@ class OpenedCopy:
     def sql(self, text: str) -> SyntheticAnswer:
         """Ask the rows in full SQL; the table has the name of the one it was made from."""
         return SyntheticAnswer(ask_open_rows({str(self.card["table"]): self.table}, text))
-
-    def to_arrow(self) -> pa.Table:
-        return self.table
-
-    def to_pandas(self) -> Any:
-        return self.table.to_pandas()
 
 
 def open_copy(path: str | Path) -> OpenedCopy:
