@@ -28,6 +28,7 @@ from .. import _require
 from .._registry import described
 from .._require import NON_EMPTY, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, instance_of
 from ..accounting import Event, compose
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerLaplace
 from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..mechanisms.selection import TopK
@@ -142,9 +143,7 @@ class PrivateBenjaminiHochberg(Mechanism):
 
     @property
     def noise(self) -> IntegerLaplace:
-        return IntegerLaplace.for_epsilon(
-            self.part_epsilon, sensitivity=self.grid_sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.part_epsilon, self.grid_sensitivity)
 
     @property
     def event(self) -> Event:

@@ -55,6 +55,7 @@ from .._registry import described
 from .._require import EXACT, INTEGER, LISTED, POSITIVE, PRICE, Limit, Real, among, at_least, at_most
 from ..accounting import Event, compose
 from ..mechanisms import arrow_columns
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerLaplace, laplace_sum_error
 from ..mechanisms.protocols import Integers, Mechanism, Release, Sensitivity, check_source, release
 from ..mechanisms.statistics import ROWS, Histogram, require_rows, row_contribution
@@ -307,9 +308,7 @@ class ProportionTest(Mechanism):
     @property
     def noise(self) -> IntegerLaplace:
         sensitivity = 1 if self.trials is not None else self.statistic.sensitivity(self.public)
-        return IntegerLaplace.for_epsilon(
-            self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.epsilon, sensitivity)
 
     @property
     def event(self) -> Event:
@@ -575,10 +574,8 @@ class TwoSampleMeanTest(Mechanism):
     def noises(self) -> tuple[IntegerLaplace, ...]:
         epsilon = _require.exact(self.epsilon, "epsilon")
         return tuple(
-            IntegerLaplace.for_epsilon(
-                epsilon * share / sum(_EPSILON_SHARES),
-                sensitivity=statistic.sensitivity(self.public),
-                neighbors=self.public.neighbors,
+            laplace_noise(
+                self.public, epsilon * share / sum(_EPSILON_SHARES), statistic.sensitivity(self.public)
             )
             for statistic, share in zip(self.statistics, _EPSILON_SHARES, strict=True)
         )
@@ -749,9 +746,7 @@ class _FromCounts(Mechanism):
     @property
     def noise(self) -> IntegerLaplace:
         sensitivity = self.statistic.sensitivity(self.public)
-        return IntegerLaplace.for_epsilon(
-            self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.epsilon, sensitivity)
 
     @property
     def event(self) -> Event:

@@ -29,6 +29,7 @@ from ..accounting import Event, compose
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
+from .additive import laplace_noise
 from .algebra import split
 from .bounds import HistogramBounds
 from .noise import IntegerLaplace
@@ -114,9 +115,7 @@ def noises_for(
         # Under replace the count may have a sensitivity of 0; noise needs at least 1.
         sensitivity = max(1, row_contribution(public.neighbors, low, high, nullable=nullable))
         entry_epsilon = _require.exact(epsilon, "epsilon") * share / total_shares
-        noises.append(
-            IntegerLaplace.for_epsilon(entry_epsilon, sensitivity=sensitivity, neighbors=public.neighbors)
-        )
+        noises.append(laplace_noise(public, entry_epsilon, sensitivity))
     return tuple(noises)
 
 

@@ -7,6 +7,7 @@ that a private choice among models rests on (`trials`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,52 @@ from .rows import Design, classes_of
 Array = npt.NDArray[np.float64]
 
 
+class ScoreModel(ABC):
+    """Base of models with one score per row, or with more than two classes one per class."""
+
+    __slots__ = ()
+    design: Design
+    public: Public
+    classes: tuple[Any, ...]
+    # whether the model is multinomial (softmax), not one binary model per class against the rest
+    joint: bool
+
+    @abstractmethod
+    def scores(self, X: Any) -> Array:
+        """Return one score per row, or with more than two classes one per class."""
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the class, or the number in the target's own unit, of each row."""
+        scores = self.scores(X)
+        if not self.classes:
+            return in_target_unit(scores, self.design, self.public)
+        return np.asarray(class_array(self.classes)[class_indices(scores)])
+
+    def probabilities(self, X: Any) -> Array:
+        """Return the probability of each class: the logistic function of scores, normalized where there are
+        more than two classes; of several classes with `joint`, the softmax of scores."""
+        scores = self.scores(X)
+        if scores.ndim == 1:
+            return np.stack([expit(-scores), expit(scores)], axis=1)
+        if self.joint:
+            return np.asarray(softmax(scores, axis=1))
+        # at least the smallest normal float, so that no row has only zeros to normalize
+        one_vs_rest = np.maximum(expit(scores), np.finfo(float).tiny)
+        return np.asarray(one_vs_rest / one_vs_rest.sum(axis=1, keepdims=True))
+
+    def _losses(self, scores: Array, targets: Array) -> Array:
+        """Return the loss of each row, within [0, 1]: 1 for a wrong class, a quarter of the squared error for
+        a number."""
+        if not self.classes:
+            return quarter_squared_error(scores, targets)
+        return np.asarray(class_indices(scores) != targets, dtype=np.float64)
+
+
 @described("learning.LinearModel")
-class LinearModel:
+class LinearModel(ScoreModel):
     """Predicts from declared columns by one vector of weights, or one for each of several classes.
 
     `public` holds the schema of the model's columns and nothing else. `classes` is empty for a regression.
-    `joint`: the model is multinomial (softmax), not one binary model per class against the rest.
     """
 
     design: Design
@@ -60,29 +101,7 @@ class LinearModel:
         # no coordinate is above 1 in size
         scores = exact_scores(x, np.array(self.weights).T, 1.0)
         scores = scores[:, 0] if len(self.weights) == 1 else scores
-        if not self.classes:
-            return quarter_squared_error(scores, targets)
-        return np.asarray(class_indices(scores) != targets, dtype=np.float64)
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the class, or the number in the target's own unit, of each row."""
-        scores = self.scores(X)
-        if not self.classes:
-            return in_target_unit(scores, self.design, self.public)
-        return np.asarray(class_array(self.classes)[class_indices(scores)])
-
-    def probabilities(self, X: Any) -> Array:
-        """Return the probability of each class: the logistic function of scores, normalized where there are
-        more than two classes; of several classes with `joint`, the softmax of scores."""
-        scores = self.scores(X)
-        if scores.ndim == 1:
-            return np.stack([expit(-scores), expit(scores)], axis=1)
-        if self.joint:
-            return np.asarray(softmax(scores, axis=1))
-        # at least the smallest normal float, so that no row has only zeros to normalize
-        one_vs_rest = np.maximum(expit(scores), np.finfo(float).tiny)
-        result: Array = one_vs_rest / one_vs_rest.sum(axis=1, keepdims=True)
-        return result
+        return self._losses(scores, targets)
 
 
 def number_of_models(classes: tuple[Any, ...]) -> int:

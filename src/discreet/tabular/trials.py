@@ -22,6 +22,7 @@ from .._registry import described
 from .._require import EXACT, NON_EMPTY, OPEN_PROBABILITY, POSITIVE, PROBABILITY, instance_of
 from ..accounting import ZCDP, Event, NegativeBinomialTrials, PoissonTrials, PureDP, RepeatAndSelect
 from ..accounting.pure import epsilon_of
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
@@ -312,9 +313,7 @@ class RandomTrials(RepeatedTrials):
         # a replaced row's score changes by at most 1, as does an added one's: CELLS under both relations
         if self.score_rho is None:
             assert self.score_epsilon is not None
-            return IntegerLaplace.for_epsilon(
-                self.score_epsilon, sensitivity=CELLS, neighbors=self.public.neighbors
-            )
+            return laplace_noise(self.public, self.score_epsilon, CELLS)
         return IntegerGaussian.for_rho(self.score_rho, sensitivity=CELLS, neighbors=self.public.neighbors)
 
     def load_data(self, source: Source) -> Loaded:
