@@ -94,13 +94,13 @@ class Submission:
         if not isinstance(predictions, Mapping) or not predictions:
             raise _require.fail("predictions", type(predictions).__name__, "labels by id, at least one")
         ids, labels = list(predictions), list(predictions.values())
-        try:
+        with _require.refusing(
+            "the ids of a submission must be all whole numbers, or all texts.", pa.ArrowException
+        ):
             array = pa.array(ids)
             kind = array.type
             if not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
                 raise TypeError(kind)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            raise InvalidInput("the ids of a submission must be all whole numbers, or all texts.") from None
         text = "\n".join(f"{i!r}:{label!r}" for i, label in zip(ids, labels, strict=True))
         self = cls(name=name, rows=len(ids), digest=hashlib.sha256(text.encode()).hexdigest())
         object.__setattr__(self, "_ids", array)

@@ -198,11 +198,9 @@ class Outputs:
 def floats(**argument: Any) -> Floats:
     """Return the one argument as an array of floats; if it is not made of numbers, the error names it."""
     ((name, values),) = argument.items()
-    try:
+    with _require.refusing(f"{name} must be numbers, all rows of one length."):
         # a tensor of torch that has a gradient is converted without it
         return np.asarray(values.detach() if hasattr(values, "detach") else values, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} must be numbers, all rows of one length.") from None
 
 
 def number(leaf: Any) -> float:

@@ -33,12 +33,8 @@ def variances(values: Any, shape: tuple[int, ...], *, zero: bool = True, infinit
     Each is refused unless `zero` or `infinite` allows it.
     """
     array = as_array("variances", values)
-    try:
+    with _require.refusing(f"variances must have shape {shape}, one for each value, got {array.shape}."):
         array = np.array(np.broadcast_to(array, shape), dtype=np.float64)
-    except ValueError:
-        raise InvalidInput(
-            f"variances must have shape {shape}, one for each value, got {array.shape}."
-        ) from None
     refuse_where("variances", array, np.isnan(array) | (array < 0), "zero or above")
     if not zero:
         refuse_where("variances", array, array == 0, "above zero")
@@ -111,10 +107,8 @@ def as_array(name: str, values: Any) -> Floats:
     if getattr(getattr(values, "dtype", None), "kind", "f") == "c":
         # numpy would drop the imaginary parts
         raise _require.fail(name, "complex numbers", "real numbers")
-    try:
+    with _require.refusing(f"{name} must be numbers in a regular array."):
         return np.array(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidInput(f"{name} must be numbers in a regular array.") from None
 
 
 def refuse_where(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> None:

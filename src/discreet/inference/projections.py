@@ -271,13 +271,12 @@ def non_negative_measured(A: Any, y: Any, variances: Any) -> Floats:
         return np.zeros(B.shape[1])
     weight = np.sqrt(v.min() / v)
     dense = (B if isinstance(B, np.ndarray) else sparse.csr_array(B).toarray()) * weight[:, None]
-    try:
+    with _require.refusing(
+        "non-negative least squares did not converge: the system is too badly conditioned. Bring "
+        "variances and coefficients nearer to each other.",
+        RuntimeError,
+    ):
         solution, _ = optimize.nnls(dense, z * weight, maxiter=50 * max(1, dense.shape[1]))
-    except RuntimeError:
-        raise InvalidInput(
-            "non-negative least squares did not converge: the system is too badly conditioned. Bring "
-            "variances and coefficients nearer to each other."
-        ) from None
     return np.asarray(solution, dtype=np.float64)
 
 

@@ -321,12 +321,8 @@ class LocalRandomizer(ABC):
         _require.that(
             all(_is_integer(row) for row in rows), "reports are integers or lists of integers of one length."
         )
-        try:
+        with _require.refusing("reports are integers or lists of integers of one length, each below 2**63."):
             return np.array(rows, dtype=np.int64)
-        except (ValueError, TypeError, OverflowError):
-            raise InvalidInput(
-                "reports are integers or lists of integers of one length, each below 2**63."
-            ) from None
 
     @abstractmethod
     def _one(self, value: Any) -> Any:
@@ -359,10 +355,8 @@ class LocalRandomizer(ABC):
 
 def _array(value: Any) -> NDArray[Any]:
     """Return the value as an array; the error message does not depend on the value."""
-    try:
+    with _require.refusing("give one value, or an array with one value for each person."):
         return np.asarray(value)
-    except (ValueError, TypeError, OverflowError):
-        raise InvalidInput("give one value, or an array with one value for each person.") from None
 
 
 def vector(values: Any) -> NDArray[Any]:

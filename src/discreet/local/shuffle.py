@@ -104,10 +104,8 @@ def blend(
         f"{central.shape}.",
     )
     variances = [_numbers(x, "variances") for x in (local_variance, central_variance)]
-    try:
+    with _require.refusing(f"variances must be single numbers or arrays of shape {local.shape}."):
         local_variance, central_variance = (np.broadcast_to(v, local.shape) for v in variances)
-    except ValueError:
-        raise InvalidInput(f"variances must be single numbers or arrays of shape {local.shape}.") from None
     if (local_variance < 0).any() or (central_variance < 0).any():
         raise InvalidInput("variances must be zero or above.")
     if trusting is None:

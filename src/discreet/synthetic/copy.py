@@ -281,7 +281,7 @@ def open_copy(path: str | Path) -> OpenedCopy:
     if not isinstance(path, str | Path) or "\0" in str(path) or not Path(path).is_file():
         raise _require.fail("path", path, "the file of a copy")
     source, card = Path(path), None
-    try:
+    with _require.refusing(f"{str(path)!r} cannot be read as a copy."):
         if source.suffix == ".csv":
             card_path = source.with_suffix(".card.json")
             card = json.loads(card_path.read_text()) if card_path.is_file() else None
@@ -290,8 +290,6 @@ def open_copy(path: str | Path) -> OpenedCopy:
             table = parquet.read_table(source)
             raw = (table.schema.metadata or {}).get(b"discreet")
             card = None if raw is None else json.loads(raw)
-    except (pa.ArrowInvalid, ValueError):
-        raise InvalidInput(f"{str(path)!r} cannot be read as a copy.") from None
     if not isinstance(card, dict) or "synthetic copy" not in str(card.get("what")) or "table" not in card:
         raise InvalidInput(
             f"{str(path)!r} has no card of a synthetic copy: it may be data. Open data with dp.open(...)."

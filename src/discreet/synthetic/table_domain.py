@@ -305,10 +305,8 @@ def _edge_number(fact: Bounds | Dates, edge: Any, name: str = "an edge") -> Real
     if isinstance(fact, Dates):
         day = edge if isinstance(edge, date) else None
         if day is None:
-            try:
+            with _require.refusing(_require.fail(name, edge, "a day such as '2020-01-31'")):
                 day = date.fromisoformat(edge)
-            except (TypeError, ValueError):
-                raise _require.fail(name, edge, "a day such as '2020-01-31'") from None
         return (day - date.fromisoformat(fact.lower)).days
     _require.finite(an_edge=edge)
     value: Real = edge

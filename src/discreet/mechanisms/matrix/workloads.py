@@ -340,10 +340,8 @@ def predicates(conditions: Any, over: Sequence[int] = ()) -> Explicit:
 
 
 def _as_array(rows: Any) -> NDArray[Any]:
-    try:
+    with _require.refusing("the rows of a workload must have one length."):
         return np.asarray(rows)
-    except ValueError:
-        raise InvalidInput("the rows of a workload must have one length.") from None
 
 
 def _blocks(rows: int, columns: int) -> Iterator[slice]:
