@@ -96,8 +96,8 @@ class LocalHashing(FrequencyOracle):
     def __post_init__(self) -> None:
         if not self.buckets:
             object.__setattr__(self, "buckets", self._best_buckets())
-        if self.buckets < 2 or self.buckets & (self.buckets - 1) or self.buckets > 1 << 30:
-            raise _require.fail("buckets", self.buckets, "a power of two from 2 to 2**30")
+        fits = 2 <= self.buckets <= 1 << 30 and self.buckets & (self.buckets - 1) == 0
+        _require.must(fits, "buckets", self.buckets, "a power of two from 2 to 2**30")
         FrequencyOracle.__post_init__(self)
 
     @property
@@ -259,10 +259,8 @@ class HadamardResponse(FrequencyOracle):
     def __post_init__(self) -> None:
         if not self.blocks:
             object.__setattr__(self, "blocks", self._best_blocks())
-        if self.blocks & (self.blocks - 1) or self.blocks > self.domain:
-            raise _require.fail(
-                "blocks", self.blocks, f"a power of two up to the domain's size {self.domain}"
-            )
+        fits = self.blocks & (self.blocks - 1) == 0 and self.blocks <= self.domain
+        _require.must(fits, "blocks", self.blocks, f"a power of two up to the domain's size {self.domain}")
         FrequencyOracle.__post_init__(self)
 
     @property

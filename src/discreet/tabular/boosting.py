@@ -12,7 +12,6 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from .. import _require, sampling
-from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Public
 from .._registry import described
 from .._require import OPEN_PROBABILITY, POSITIVE, at_least
@@ -50,10 +49,9 @@ class AdditiveModel(ScoreModel):
         object.__setattr__(self, "classes", _require.listed(classes=self.classes))
         shapes = tuple(tuple(tuple(float(v) for v in bins) for bins in model) for model in self.shapes)
         object.__setattr__(self, "shapes", shapes)
-        models = number_of_models(self.classes)
-        counts = bin_counts(self.design, self.public, PARTS)
-        if len(shapes) != models or any([len(bins) for bins in model] != counts for model in shapes):
-            raise InvalidInput(f"an additive model of these columns has {models} x {counts} numbers.")
+        models, counts = number_of_models(self.classes), bin_counts(self.design, self.public, PARTS)
+        what = f"an additive model of these columns has {models} x {counts} numbers."
+        _require.that([[len(bins) for bins in model] for model in shapes] == [counts] * models, what)
 
     def scores(self, X: Any) -> Array:
         """Return one score per row, or with more than two classes one per class."""

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 
 from .. import _require
-from .._errors import InvalidInput
 from .._public import Bounds, Public
 from .._registry import described
 from .losses import exact_scores
@@ -81,10 +80,9 @@ class LinearModel(ScoreModel):
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", _require.listed(classes=self.classes))
         object.__setattr__(self, "weights", tuple(tuple(float(w) for w in row) for row in self.weights))
-        models = number_of_models(self.classes)
-        width = self.design.width(self.public)
-        if len(self.weights) != models or any(len(row) != width for row in self.weights):
-            raise InvalidInput(f"a linear model of these columns has {models} x {width} weights.")
+        models, width = number_of_models(self.classes), self.design.width(self.public)
+        what = f"a linear model of these columns has {models} x {width} weights."
+        _require.that([len(row) for row in self.weights] == [width] * models, what)
 
     def scores(self, X: Any) -> Array:
         """Return one score per row, or with more than two classes one per class."""
