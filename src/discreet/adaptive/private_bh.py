@@ -101,10 +101,8 @@ class PrivateBenjaminiHochberg(Mechanism):
     def __post_init__(self) -> None:
         if self.delta is not None:
             check_budget(self.epsilon, self.delta)
-        if self.candidates > len(self.hypotheses):
-            raise _require.fail(
-                "candidates", self.candidates, f"at most the {len(self.hypotheses)} hypotheses"
-            )
+        count, wanted = len(self.hypotheses), f"at most the {len(self.hypotheses)} hypotheses"
+        _require.must(self.candidates <= count, "candidates", self.candidates, wanted)
         _require.that(
             not self.paper or self.score == "log p", "the paper's thresholds are for score='log p'."
         )

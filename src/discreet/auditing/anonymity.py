@@ -57,7 +57,6 @@ from numpy.typing import NDArray
 from scipy import optimize, sparse
 
 from .. import _require
-from .._errors import InvalidInput
 from .._public import Public
 from .._require import POSITIVE, at_least
 from ..tables import Engine, Source, connect
@@ -151,8 +150,9 @@ def _cells(identifiers: Sequence[str], sensitive: str) -> str:
     """Return the SQL of two tables, from which all measures of diversity and closeness are computed: `cells`
     with (class, value, number of rows), and `sized` with the size of the class as well."""
     keys = names(identifiers)
-    if taken := [name for name in identifiers if name.lower() in _OWN_NAMES]:
-        raise InvalidInput(f"column {taken[0]!r} has a name that is used here for counts. Rename it.")
+    for name in identifiers:
+        free = name.lower() not in _OWN_NAMES
+        _require.that(free, f"column {name!r} has a name that is used here for counts. Rename it.")
     return (
         f"cells AS (SELECT {keys}, {names([sensitive])} AS __value, COUNT(*) AS __n FROM {{table}} "
         "GROUP BY ALL), "
@@ -585,8 +585,8 @@ def side_knowledge(
     one star, dated to within `day_error` days.
     """
     _require.integer(user=user, at_least=0)
-    if user >= ratings.stars.shape[0]:
-        raise InvalidInput(f"there is no user {user}: the users are 0 to {ratings.stars.shape[0] - 1}.")
+    users = ratings.users
+    _require.that(user < users, f"there is no user {user}: the users are 0 to {users - 1}.")
     _require.integer(items=items, at_least=1)
     _require.integer(day_error=day_error, at_least=0)
     rng = np.random.default_rng((seed, user))
@@ -676,8 +676,8 @@ def reconstruct(
     _require.one_of(tuple(_METHODS), method=method)
     groups = np.random.default_rng(seed).random((question_count, people)) < 0.5
     answers = floats(answers=[ask(group) for group in groups])
-    if answers.shape != (question_count,) or not np.isfinite(answers).all():
-        raise InvalidInput("each answer must be one finite number: how many of the group have the bit.")
+    fit = answers.shape == (question_count,) and np.isfinite(answers).all()
+    _require.that(fit, "each answer must be one finite number: how many of the group have the bit.")
     solution = _METHODS[method](groups.astype(float), answers)
     return Reconstruction(bits=solution > 0.5, solution=solution, questions=question_count)
 

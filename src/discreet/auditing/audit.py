@@ -551,8 +551,8 @@ def lowest_bit(outputs: Sequence[float] | Any) -> NDArray[np.int64]:
 def _values(outputs: Sequence[Any]) -> list[float]:
     """Return the first number of each output."""
     values = [number(next(iter(atoms(output)), None)) for output in outputs]
-    if all(math.isnan(value) for value in values):
-        raise InvalidInput("these attacks look at numbers, and the outputs begin with none.")
+    numeric = not all(math.isnan(value) for value in values)
+    _require.that(numeric, "these attacks look at numbers, and the outputs begin with none.")
     return values
 
 

@@ -31,7 +31,6 @@ import numpy as np
 from scipy import special, stats
 
 from .. import _require, accounting
-from .._errors import InvalidInput
 from .._require import OPEN_PROBABILITY
 from ..accounting import Event
 from ..accounting.conversion import gaussian_epsilon
@@ -235,8 +234,8 @@ def _check(canaries: int, guesses: int, right: int) -> None:
     _require.integer(canaries=canaries, at_least=1)
     _require.integer(guesses=guesses, at_least=1)
     _require.integer(right=right, at_least=0)
-    if not right <= guesses <= canaries:
-        raise InvalidInput(f"right <= guesses <= canaries is needed, got {right}, {guesses} and {canaries}.")
+    got = f"got {right}, {guesses} and {canaries}."
+    _require.that(right <= guesses <= canaries, f"right <= guesses <= canaries is needed, {got}")
 
 
 # From a noise multiplier to the privacy event of training with it.
@@ -265,8 +264,8 @@ def step_scores(
            independent.
     """
     noisy_sums = np.asarray(observations, dtype=float)
-    if noisy_sums.ndim != 2 or not noisy_sums.size or not np.isfinite(noisy_sums).all():
-        raise InvalidInput("observations must be [steps, canaries], in units of the clip, and finite.")
+    fit = noisy_sums.ndim == 2 and noisy_sums.size and np.isfinite(noisy_sums).all()
+    _require.that(fit, "observations must be [steps, canaries], in units of the clip, and finite.")
     _require.positive(noise_multiplier=noise_multiplier, rate=rate)
     _require.probability(rate=rate)
     exponent = (2 * noisy_sums - 1) / (2 * noise_multiplier**2)

@@ -21,7 +21,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from .. import _require, _round
-from .._errors import InvalidInput
 from .._public import ADD_REMOVE, COLUMN, Bounds, Public
 from .._registry import described
 from .._require import EXACT, POSITIVE, Limit, Real, at_least, at_most, instance_of
@@ -288,8 +287,8 @@ class MeanWithFoundBounds(Mechanism):
     shares: Annotated[tuple[int, ...], _shares(2)] = (1, 3)
 
     def __post_init__(self) -> None:
-        if (self.finder.public, self.finder.column) != (self.public, self.column):
-            raise InvalidInput("the finder is for another column or other public facts.")
+        same = (self.finder.public, self.finder.column) == (self.public, self.column)
+        _require.that(same, "the finder is for another column or other public facts.")
 
     def _noises(self) -> tuple[IntegerLaplace | None, ...]:
         # Noise depends on `cells` only. Missing values are left out (`nullable` is True), as there

@@ -278,8 +278,8 @@ def open_copy(path: str | Path) -> OpenedCopy:
 
     A file without the card of a copy is refused, because it may hold private data.
     """
-    if not isinstance(path, str | Path) or "\0" in str(path) or not Path(path).is_file():
-        raise _require.fail("path", path, "the file of a copy")
+    there = isinstance(path, str | Path) and "\0" not in str(path) and Path(path).is_file()
+    _require.must(there, "path", path, "the file of a copy")
     source, card = Path(path), None
     with _require.refusing(f"{str(path)!r} cannot be read as a copy."):
         if source.suffix == ".csv":
@@ -335,8 +335,8 @@ def encode_value(coding: Coding, value: Any) -> int:
         return int(value)
     number = to_number(fact, value, coding.column)
     least, largest = bin_ends(coding)
-    if not least[0] <= number <= largest[-1]:
-        raise InvalidInput(f"{value!r} is outside the declared bounds of column {coding.column!r}.")
+    within = least[0] <= number <= largest[-1]
+    _require.that(within, f"{value!r} is outside the declared bounds of column {coding.column!r}.")
     code = int(np.searchsorted(np.array(coding.edges), number, side="right")) - 1
     # Values outside of all edges belong to the first or the last bin, as in the engine.
     return min(max(code, 0), len(coding.edges) - 2)
