@@ -178,7 +178,7 @@ def allow(tag: Annotated[str, TAG]) -> type[BaseMechanism]:
     Its package declares it as an entry point (`GROUP`) named like its tag, whose first part is the name of
     the package. From now on it has a JSON description, as ours have. The package's code is run, and its
     prices are charged as it states them: whoever calls this takes them on trust, which is marked in the
-    ledger and on every release (`Release.trust`).
+    ledger and on every release (`Release.mark`).
     """
     points = tuple(entry_points(group=GROUP, name=tag))
     if len(points) != 1:
@@ -366,23 +366,23 @@ class Release(_require.NearestNames):
     """What a mechanism released: the value, its price, and a bound on its error.
 
     `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only. With
-    `error_in_scores` the error is in scores, ranks or people, not in the value's own unit. `trust` says on
-    whose word its price rests, a third party's package or code of the steward; None for mechanisms of ours,
-    whose price is proved.
+    `error_in_scores` the error is in scores, ranks or people, not in the value's own unit. `mark` says
+    what its price rests on: "by construction" where the core computed it (docs/core.md), "by proof" where the
+    mechanism states it by a theorem, or the word of somebody: a third party's package, or the steward.
     """
 
     value: Any
     event: Event
     private: bool = True
     error_in_scores: bool = False
-    trust: str | None = None
+    mark: str = "by proof"
     _error: Callable[[float], Any] | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        trust = f", trust={self.trust!r}" if self.trust else ""
+        mark = "" if self.mark == "by proof" else f", mark={self.mark!r}"
         return (
             f"Release(value={self.value!r}, event={self.event!r}, private={self.private!r}, "
-            f"error_in_scores={self.error_in_scores!r}{trust})"
+            f"error_in_scores={self.error_in_scores!r}{mark})"
         )
 
     def error(self, confidence: float = 0.95) -> Any:
