@@ -103,10 +103,9 @@ def as_array(name: str, values: Any) -> Floats:
     complex numbers."""
     flags = isinstance(values, np.ndarray) and values.dtype == bool
     _require.must(not (flags or isinstance(values, str | bytes)), name, type(values).__name__, "numbers")
-    if getattr(getattr(values, "dtype", None), "kind", "f") == "c":
-        # numpy would drop the imaginary parts
-        raise _require.fail(name, "complex numbers", "real numbers")
     with _require.refusing(f"{name} must be numbers in a regular array."):
+        # numpy would drop the imaginary parts
+        _require.must(not np.iscomplexobj(values), name, "complex numbers", "real numbers")
         return np.array(values, dtype=np.float64)
 
 

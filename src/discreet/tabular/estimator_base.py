@@ -362,7 +362,7 @@ def require_bounds(estimator: Any) -> None:
         (("lower", "upper"), "the features"),
         (("target_lower", "target_upper"), "the target"),
     ):
-        if any(getattr(estimator, name, 0) is None for name in names):
+        if any(vars(estimator).get(name, 0) is None for name in names):
             raise PrivateFact(
                 f"the bounds of {what} are private and never read off the data: declare them, {names[0]}=0, "
                 f"{names[1]}=100 (any value outside is clipped), or fit through a session, whose schema has "
