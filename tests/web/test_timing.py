@@ -112,6 +112,17 @@ def held(monkeypatch) -> clock.Clock:
 
 ANN = Person("ann", Role.ANALYST)
 HEALTH = Dataset("health", "", "", "")
+
+
+def store_with_ann(folder: Path) -> ServerStore:
+    """The store of a server with one analyst, and one dataset that is hers."""
+    store = ServerStore(folder)
+    store.add_person("ann", Role.ANALYST)
+    store.add_dataset(HEALTH)
+    store.set_grants("health", ["ann"])
+    return store
+
+
 FAILED = {"error": error_json(ReleaseFailed()), "touched": True}
 REFUSED = {"error": error_json(BudgetExceeded()), "touched": False}
 
@@ -119,13 +130,13 @@ REFUSED = {"error": error_json(BudgetExceeded()), "touched": False}
 @pytest.mark.parametrize(
     ("work", "reply", "tick", "hidden", "leaves"),
     [
-        (0.01, {"result": {}, "touched": True}, None, False, 0.6),
-        (0.35, {"result": {}, "touched": True}, None, False, 0.6),
+        (0.01, {"result": b"{}", "touched": True}, None, False, 0.6),
+        (0.35, {"result": b"{}", "touched": True}, None, False, 0.6),
         (0.35, FAILED, None, False, 0.6),
-        (0.01, {"result": {}, "touched": True}, 0.2, False, 0.2),
+        (0.01, {"result": b"{}", "touched": True}, 0.2, False, 0.2),
         (0.25, FAILED, 0.2, False, 0.4),
-        (0.01, {"result": {}, "touched": False}, None, False, 0.01),
-        (0.01, {"result": {}, "touched": False}, None, True, 0.6),
+        (0.01, {"result": b"{}", "touched": False}, None, False, 0.01),
+        (0.01, {"result": b"{}", "touched": False}, None, True, 0.6),
         (0.01, REFUSED, None, False, 0.01),
     ],
 )
@@ -168,7 +179,7 @@ def test_a_reply_around_or_after_the_limit_leaves_at_the_limit(tmp_path, held, w
 
     async def run() -> tuple[float, str]:
         desk = FrontDesk(Settings(state=tmp_path, seconds=0.6), store)
-        desk.data = Stub(work, {"result": {}, "touched": True})
+        desk.data = Stub(work, {"result": b"{}", "touched": True})
         begun, kind = held.now, "answer"
         try:
             await desk.ask("sql", ANN, HEALTH)
@@ -201,7 +212,7 @@ def test_free_work_that_is_long_holds_up_no_preview(tmp_path):
 
             async def call(self, request, deadline, who):
                 calls.append(f"{self.name} {request['verb']}")
-                return {"result": {}, "touched": False}
+                return {"result": b"{}", "touched": False}
 
         desk.previews, desk.slow_free = Noted("previews"), Noted("drawing")
         await desk.look("preview", ANN, HEALTH, sql="SELECT 1", epsilon=1)
@@ -226,7 +237,7 @@ class Turns:
     async def call(self, request, deadline, who):
         async with self.turns:
             await asyncio.sleep(request["options"]["work"])
-            return {"result": {}, "touched": request["options"]["touched"]}
+            return {"result": b"{}", "touched": request["options"]["touched"]}
 
 
 @pytest.mark.parametrize("first", [0.05, 0.3])
@@ -344,7 +355,7 @@ class JobLane:
 
     async def call(self, request, deadline, who):
         await asyncio.sleep(request["options"]["work"])
-        return {"result": {}, "touched": request["options"].get("touched", True)}
+        return {"result": b"{}", "touched": request["options"].get("touched", True)}
 
 
 @pytest.mark.parametrize(
@@ -355,18 +366,17 @@ def test_the_slot_of_a_job_is_free_at_its_public_end_and_not_when_its_work_is_do
     tmp_path, held, monkeypatch, work, touched, begins
 ):
     monkeypatch.setattr("discreet.app.web.front_desk.Lane", JobLane)
-    store = ServerStore(tmp_path)
-    store.add_person("ann", Role.ANALYST)
+    store = store_with_ann(tmp_path)
 
     async def run() -> tuple[float, str]:
         desk = FrontDesk(Settings(state=tmp_path, jobs=1), store)
         begun = held.now
-        first = desk.submit("sql", ANN, HEALTH, 0.8, {"work": work, "touched": touched})
-        second = desk.submit("sql", ANN, HEALTH, 0.8, {"work": 0.0})
-        while store.jobs("ann", second)[0]["state"] == "waiting":
+        first = desk.submit("sql", ANN, HEALTH, 0.8, work=work, touched=touched)
+        second = desk.submit("sql", ANN, HEALTH, 0.8, work=0.0)
+        while store.job(second, ANN)[0]["state"] == "waiting":
             await asyncio.sleep(0.005)
         moment = held.now - begun
-        state = store.jobs("ann", first)[0]["state"]
+        state = store.job(first, ANN)[0]["state"]
         desk.cancel(second)
         await asyncio.sleep(0.05)
         return moment, state
@@ -383,16 +393,15 @@ def test_a_stored_release_of_a_job_waits_for_its_public_end_where_these_are_hidd
 ):
     """Otherwise whoever submits it sees that somebody else has asked the same before."""
     monkeypatch.setattr("discreet.app.web.front_desk.Lane", JobLane)
-    store = ServerStore(tmp_path)
-    store.add_person("ann", Role.ANALYST)
+    store = store_with_ann(tmp_path)
 
     async def run() -> tuple[str, str]:
         desk = FrontDesk(Settings(state=tmp_path, hide_stored=hidden), store)
-        job = desk.submit("fit", ANN, HEALTH, 0.8, {"work": 0.0, "touched": False})
+        job = desk.submit("fit", ANN, HEALTH, 0.8, work=0.0, touched=False)
         await asyncio.sleep(0.4)
-        early = store.jobs("ann", job)[0]["state"]
+        early = store.job(job, ANN)[0]["state"]
         await asyncio.sleep(0.6)
-        return early, store.jobs("ann", job)[0]["state"]
+        return early, store.job(job, ANN)[0]["state"]
 
     assert clock.run(held, run) == (shown, "done")
     store.close()
@@ -406,17 +415,16 @@ class BrokenLane(JobLane):
 def test_a_job_whose_process_cannot_be_started_has_failed_and_frees_its_slot(tmp_path, monkeypatch):
     """Unfinished for good, it would keep its owner's slot, and all releases since would stay unlisted."""
     monkeypatch.setattr("discreet.app.web.front_desk.Lane", BrokenLane)
-    store = ServerStore(tmp_path)
-    store.add_person("ann", Role.ANALYST)
+    store = store_with_ann(tmp_path)
 
     async def run() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         desk = FrontDesk(Settings(state=tmp_path), store)
-        job = desk.submit("fit", ANN, HEALTH, 0.8, {})
+        job = desk.submit("fit", ANN, HEALTH, 0.8)
         await asyncio.sleep(0.1)
-        state = store.jobs("ann", job)[0]
+        state, result = store.job(job, ANN)
         assert state["state"] == "failed"
-        assert "charge stays" in str(state["result"])
+        assert "charge stays" in result
         assert not store.unfinished_jobs("ann")
 
     in_a_loop(run)
@@ -436,7 +444,7 @@ class FailingWorker:
         return not self.broken
 
     def call(self, request: Any, deadline: float) -> dict[str, Any]:
-        return {"result": {"answered": True}, "touched": False}
+        return {"result": b'{"answered": true}', "touched": False}
 
     def kill(self) -> None: ...
 
@@ -466,7 +474,7 @@ def test_a_lane_gives_up_processes_that_die_at_their_start_until_the_next_reques
         assert failing.started == 4 * workers.STARTS
         failing.broken = False
         asked = [lane.call({}, time.monotonic() + 600, "ann") for _ in range(3)]
-        assert all(r["result"] == {"answered": True} for r in await asyncio.gather(*asked))
+        assert all(r["result"] == b'{"answered": true}' for r in await asyncio.gather(*asked))
         await lane.ready()
         lane.stop()
 
@@ -474,20 +482,19 @@ def test_a_lane_gives_up_processes_that_die_at_their_start_until_the_next_reques
 
 
 def test_a_job_whose_process_dies_at_its_start_has_failed_uncharged_and_frees_its_slot(tmp_path, failing):
-    store = ServerStore(tmp_path)
-    store.add_person("ann", Role.ANALYST)
+    store = store_with_ann(tmp_path)
 
     async def run() -> None:
         desk = FrontDesk(Settings(state=tmp_path, jobs=1), store)
-        job = desk.submit("fit", ANN, HEALTH, 60, {})
+        job = desk.submit("fit", ANN, HEALTH, 60)
         while store.unfinished_jobs("ann"):
             await asyncio.sleep(0.005)
-        assert "Nothing was charged" in str(store.jobs("ann", job)[0]["result"])
+        assert "Nothing was charged" in store.job(job, ANN)[1]
         failing.broken = False
-        job = desk.submit("fit", ANN, HEALTH, 60, {})
+        job = desk.submit("fit", ANN, HEALTH, 60)
         while store.unfinished_jobs("ann"):
             await asyncio.sleep(0.005)
-        assert store.jobs("ann", job)[0]["state"] == "done"
+        assert store.job(job, ANN)[0]["state"] == "done"
 
     in_a_loop(lambda: asyncio.wait_for(run(), 600))
     store.close()

@@ -59,11 +59,12 @@ def open_table(desk: Desk, request: Request) -> Result:
 
 def describe(desk: Desk, request: Request) -> Result:
     """Return the public facts of a dataset, the account of the caller, and the budgets that limit the caller:
-    the dataset's, and their own, if they have one."""
-    session, _ = session_of(desk, request)
+    the dataset's, and their own, if they have one; with the "facts" that the front process adds."""
+    session, options = session_of(desk, request)
     policy = session.curator.policy
     own = policy.of(request["analyst"])
-    return {
+    facts: Result = options.get("facts", {})
+    return facts | {
         "public": _registry.to_json(session.public),
         "own_budget": own is not None,
         "account": account_json(session),
@@ -138,6 +139,16 @@ def check_groups(desk: Desk, query: Any) -> None:
             f"the answer would have {groups:,} groups, and this server sends at most {desk.rows:,} rows.",
             remedy="Ask about fewer groups.",
         )
+
+
+# The verb of each piece of work of a run, by its field of the body.
+RUNS = {"fit": "fit", "query": "sql", "workload": "workload", "ask": "ask", "synthesize": "synthesize"}
+
+
+def parse_run(desk: Desk, request: Request) -> Result:
+    """Return the work of a run, its verb by its field of the body, and the seconds of its job, if any."""
+    options = request["options"]
+    return {"work": [[p, v] for p, v in RUNS.items() if p in options], "seconds": options.get("seconds")}
 
 
 def fit(desk: Desk, request: Request) -> Result:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import secrets
 import time
@@ -32,20 +33,17 @@ from ...curator.postgres_store import is_pointer
 from .problems import HTTPError
 from .server_store import Dataset, Person, Role, ServerStore
 from .settings import Settings
+from .verbs import takes_long
 from .workers import DIED, NOT_STARTED, TIMED_OUT, Lane, WorkersFailed
 
 # The time limit of free work, in seconds. Not tuned: raise it if plans of large workloads time out.
 FREE_SECONDS = 30.0
 # The time limit of what a steward does to add a dataset, which looks at whole files, in seconds. Not tuned.
 STEWARD_SECONDS = 60.0
-# Verbs of free work that may take long, because what a request names can be large. A preview takes about 10
-# CPU-ms, one with Gaussian noise 2 s (an accountant searches), and one of 900 sums with a required accuracy
-# 1.4 s.
-SLOW_VERBS = ("plan", "explain", "preview_copy", "copies", "copy", "copy_rows", "ask_copy")
+# Bytes of a body from which on it is read where it holds up nobody's preview. Not tuned.
+LARGE_BODY = 1 << 16
 # Verbs that show what was released.
 DATED = ("preview", "price", "explain", "releases", "live", "copies", "copy", "copy_rows", "ask_copy")
-# Characters of SQL from which on a preview counts as slow. Not tuned.
-LONG_SQL = 2_000
 
 
 def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
@@ -58,25 +56,6 @@ def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
     (105.0, 101.5)
     """
     return arrived + min(limit, tick * max(1, math.ceil((now - arrived) / tick - 1e-6)))
-
-
-def takes_long(verb: str, options: dict[str, Any]) -> bool:
-    """Return whether free work may take so long that others' previews must not wait for it.
-
-    Slow work that is not recognized here holds up only the previews of the person who asked: one person never
-    has all preview workers.
-    """
-    described = options.get("mechanism")
-    if described is not None:
-        # of all mechanisms, one question in SQL is the quick one
-        is_query = described.get("type") == "query.Query" and isinstance(described.get("sql"), str)
-        options = described if is_query else {"queries": True}
-    accountant_searches = options.get("noise") == "gaussian" or (
-        verb == "odds" and bool(options.get("delta"))
-    )
-    slow_options = any(options.get(name) is not None for name in ("queries", "rho"))
-    is_long = len(options.get("sql") or "") > LONG_SQL
-    return verb in SLOW_VERBS or accountant_searches or slow_options or is_long
 
 
 def ledger_location(ledger: str) -> str:
@@ -242,7 +221,7 @@ class FrontDesk:
         for dataset in self.store.datasets(steward):
             # A dataset whose ledger cannot be read keeps its grants, and does not stop the server.
             with contextlib.suppress(HTTPError):
-                policy = await self.look("policy", steward, dataset)
+                policy = json.loads(await self.look("policy", steward, dataset))
                 self.store.set_grants(dataset.name, list(policy["analysts"]))
 
     async def stop(self) -> None:
@@ -254,39 +233,48 @@ class FrontDesk:
         self.data.stop()
         self.slow_free.stop()
 
-    async def look(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
+    async def look(
+        self, verb: str, person: Person, dataset: Dataset, sent: bytes | None = None, **options: Any
+    ) -> bytes:
         """Answer a request that reads no data and changes nothing, as soon as it is done.
 
-        What may take long goes to workers of its own, where it holds up nobody's preview. What shows releases
-        shows an analyst their own once their public time is over (`PublicTimes.horizon`).
+        What may take long goes to workers of its own, where it holds up nobody's preview: large bodies at
+        once, and others when a worker that has read them says so. What shows releases shows an analyst their
+        own once their public time is over (`PublicTimes.horizon`).
         """
         if verb in DATED:
             options["horizon"] = self.times.horizon(person, dataset)
-        lane = self.previews
-        if takes_long(verb, options):
-            lane = self.slow_free
-            lane.start_once()
-        return await self._call_free(lane, verb, person, dataset, options)
+        request = self._request(verb, person, dataset, options, sent)
+        if not takes_long(verb, options) and len(sent or b"") <= LARGE_BODY:
+            reply = await self._call_free(self.previews, request | {"quick": True}, person)
+            if not reply.get("slow"):
+                return _result(reply)
+        self.slow_free.start_once()
+        return _result(await self._call_free(self.slow_free, request, person))
 
-    async def change(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
+    async def change(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> bytes:
         """Change a dataset's policy, or write a note into its ledger; this reads no data either."""
-        return await self._call_free(self.previews, verb, person, dataset, options)
-
-    async def _call_free(
-        self, lane: Lane, verb: str, person: Person, dataset: Dataset, options: dict[str, Any]
-    ) -> dict[str, Any]:
         request = self._request(verb, person, dataset, options)
-        return _result(await lane.call(request, time.monotonic() + FREE_SECONDS, person.name))
+        return _result(await self._call_free(self.previews, request, person))
 
-    async def steward(
-        self, verb: str, person: Person, dataset: Dataset | None, **options: Any
-    ) -> dict[str, Any]:
+    async def _call_free(self, lane: Lane, request: dict[str, Any], person: Person) -> dict[str, Any]:
+        return await lane.call(request, time.monotonic() + FREE_SECONDS, person.name)
+
+    async def steward(self, verb: str, person: Person, dataset: Dataset | None, **options: Any) -> bytes:
         """Do what only a steward may: draft a schema and add a dataset, both of which read its files."""
         request = self._request(verb, person, dataset, options)
         work = self._send_to_data(request, time.monotonic() + STEWARD_SECONDS, person.name)
         return _result(await asyncio.shield(work))
 
-    async def ask(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
+    async def ask(
+        self,
+        verb: str,
+        person: Person,
+        dataset: Dataset,
+        sent: bytes | None = None,
+        part: str | None = None,
+        **options: Any,
+    ) -> bytes:
         """Answer a request that may read data, at the end of its public time (`leaves_at`)."""
         arrived = time.monotonic()
         settings = self.settings
@@ -305,7 +293,7 @@ class FrontDesk:
         may_wait = by_person >= max(1, settings.workers - 1) or by_all >= self.data.ready_workers
         self._held[person.name] += 1
         try:
-            request = self._request(verb, person, dataset, options)
+            request = self._request(verb, person, dataset, options, sent, part)
             key = self.times.begin(request, settings.seconds)
             reply = await self._reply_within(arrived + settings.seconds, request, person.name)
             await self.times.hold(reply, arrived, tick=settings.step, limit=settings.seconds, waited=may_wait)
@@ -344,10 +332,17 @@ class FrontDesk:
             del self._busy[who]
 
     def _request(
-        self, verb: str, person: Person, dataset: Dataset | None, options: dict[str, Any]
+        self,
+        verb: str,
+        person: Person,
+        dataset: Dataset | None,
+        options: dict[str, Any],
+        sent: bytes | None = None,
+        part: str | None = None,
     ) -> dict[str, Any]:
-        """Return a request as workers take it. An auditor reads ledgers as the steward does; which routes an
-        auditor may use is decided before (`auth.allow`)."""
+        """Return a request as workers take it: with `options`, or with the body that was `sent`, whose field
+        `part` they are, if that is given (`workers.packed`, `verbs.Verb`). An auditor reads ledgers as the
+        steward does; which routes an auditor may use is decided before (`auth.allow`)."""
         return {
             "verb": verb,
             "analyst": person.analyst if person.role is not Role.AUDITOR else "steward",
@@ -356,12 +351,21 @@ class FrontDesk:
             "dataset": None if dataset is None else dataset.to_json(),
             "options": options,
             "opening": self._opening,
+            "sent": sent,
+            "part": part,
         }
 
     # jobs
 
     def submit(
-        self, verb: str, person: Person, dataset: Dataset, seconds: float, options: dict[str, Any]
+        self,
+        verb: str,
+        person: Person,
+        dataset: Dataset,
+        seconds: float,
+        sent: bytes | None = None,
+        part: str | None = None,
+        **options: Any,
     ) -> str:
         """Start a job and return its id.
 
@@ -373,7 +377,7 @@ class FrontDesk:
             wrong = "you have too many unfinished jobs."
             raise HTTPError("Busy", wrong, remedy="Cancel one, or wait.", charged=False)
         job = self.store.add_job(person.name, dataset.name, verb, seconds)
-        request = self._request(verb, person, dataset, options)
+        request = self._request(verb, person, dataset, options, sent, part)
         self._jobs[job] = asyncio.get_running_loop().create_task(self._run(job, request, seconds))
         self._jobs[job].add_done_callback(lambda _: self._jobs.pop(job, None))
         return job
@@ -402,18 +406,18 @@ class FrontDesk:
                 self.times.begin(request, seconds)
                 work = asyncio.ensure_future(lane.call(request, end, "job"))
                 done, _ = await asyncio.wait({work}, timeout=seconds)
-                reply = work.result() if done else {"error": TIMED_OUT, "touched": True}
+                reply: dict[str, Any] = work.result() if done else {"error": TIMED_OUT, "touched": True}
                 # The slot is kept as long: when the next job begins must not tell when this one was done.
                 await self.times.hold(reply, end - seconds, tick=seconds, limit=seconds)
                 state = "failed" if "error" in reply else "done"
-                result = reply.get("error") or reply["result"]
+                result = json.dumps(reply["error"]) if "error" in reply else reply["result"].decode()
                 self.store.set_job(job, state, result, only=("waiting", "running"))
         except WorkersFailed:
             # Raised before the job has begun: nothing was sent to a process.
-            self.store.set_job(job, "failed", NOT_STARTED, only=("waiting", "running"))
+            self.store.set_job(job, "failed", json.dumps(NOT_STARTED), only=("waiting", "running"))
         except Exception:
             await asyncio.sleep(max(0.0, end - time.monotonic()))
-            self.store.set_job(job, "failed", DIED, only=("waiting", "running"))
+            self.store.set_job(job, "failed", json.dumps(DIED), only=("waiting", "running"))
             raise
         finally:
             if lane is not None:
@@ -429,9 +433,9 @@ class FrontDesk:
         return changed
 
 
-def _result(reply: dict[str, Any]) -> dict[str, Any]:
-    """Return the result in a worker's reply; raise its error if it has one."""
+def _result(reply: dict[str, Any]) -> bytes:
+    """Return the result in a worker's reply, as JSON; raise its error if it has one."""
     if "error" in reply:
         raise HTTPError.of(reply["error"])
-    result: dict[str, Any] = reply["result"]
+    result: bytes = reply["result"]
     return result

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import os
 import secrets
 import sqlite3
@@ -161,6 +160,9 @@ _VISIBLE = (
     "SELECT d.name, d.data, d.schema, d.ledger FROM datasets d LEFT JOIN grants g "
     "ON g.dataset = d.name AND g.person = ? WHERE (? OR g.person IS NOT NULL)"
 )
+_VISIBLE_NAMES = _VISIBLE.replace("d.name, d.data, d.schema, d.ledger", "d.name")
+# What a list of jobs shows. The result is not among it: it may be large.
+_JOB = ("id", "person", "dataset", "verb", "state", "created", "seconds")
 
 
 class ServerStore:
@@ -436,28 +438,45 @@ class ServerStore:
                 (time.time(), job),
             )
 
-    def set_job(self, job: str, state: str, result: Any = None, *, only: tuple[str, ...] = ()) -> bool:
-        """Set the state and the result of a job, and return whether there was such a job; with `only`, it is
-        changed only if its state is one of these."""
-        text = None if result is None else json.dumps(result)
+    def set_job(self, job: str, state: str, result: str | None = None, *, only: tuple[str, ...] = ()) -> bool:
+        """Set the state of a job and its result, a JSON text, and return whether there was such a job; with
+        `only`, it is changed only if its state is one of these."""
         condition = f" AND state IN ({','.join('?' * len(only))})" if only else ""
         with self._write() as db:
             done = db.execute(
-                f"UPDATE jobs SET state = ?, result = ? WHERE id = ?{condition}", (state, text, job, *only)
+                f"UPDATE jobs SET state = ?, result = ? WHERE id = ?{condition}", (state, result, job, *only)
             )
         return done.rowcount > 0
 
-    def jobs(self, person: str | None = None, job: str | None = None) -> list[dict[str, Any]]:
-        """Return the latest 200 jobs, the newest first; with `person` only that person's, with `job` (an id)
-        only that one."""
+    def jobs(
+        self,
+        person: Person,
+        *,
+        dataset: str | None = None,
+        verb: str | None = None,
+        last: int = 200,
+        first: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the person's latest jobs on datasets that they may still see, the newest first, or with
+        `first` so many from that one on, the oldest first; of a steward, everybody's. No result is read."""
+        everybody = person.role is Role.STEWARD
         rows = self._rows(
-            "SELECT id, person, dataset, verb, state, created, seconds, result FROM jobs "
-            "WHERE (? IS NULL OR person = ?) AND (? IS NULL OR id = ?) ORDER BY created DESC LIMIT 200",
-            person, person, job, job,
+            f"SELECT {', '.join(_JOB)} FROM jobs WHERE (? OR person = ?) AND dataset IN ({_VISIBLE_NAMES}) "
+            "AND (? IS NULL OR dataset = ?) AND (? IS NULL OR verb = ?) "
+            f"ORDER BY rowid {'DESC' if first is None else ''} LIMIT ? OFFSET ?",
+            everybody, person.name, person.name, everybody, dataset, dataset, verb, verb, last, first or 0,
         )  # fmt: skip
-        names = ("id", "person", "dataset", "verb", "state", "created", "seconds", "result")
-        jobs = [dict(zip(names, row, strict=True)) for row in rows]
-        return [j | {"result": None if j["result"] is None else json.loads(j["result"])} for j in jobs]
+        return [dict(zip(_JOB, row, strict=True)) for row in rows]
+
+    def job(self, job: str, person: Person) -> tuple[dict[str, Any], str | None] | None:
+        """Return a job that the person may see, and its result, a JSON text."""
+        everybody = person.role is Role.STEWARD
+        rows = self._rows(
+            f"SELECT {', '.join(_JOB)}, result FROM jobs WHERE id = ? AND (? OR person = ?) "
+            f"AND dataset IN ({_VISIBLE_NAMES})",
+            job, everybody, person.name, person.name, everybody,
+        )  # fmt: skip
+        return (dict(zip(_JOB, rows[0][:-1], strict=True)), rows[0][-1]) if rows else None
 
     def unfinished_jobs(self, person: str) -> list[dict[str, Any]]:
         """Return all jobs of a person that wait or run."""

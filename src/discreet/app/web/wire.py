@@ -14,6 +14,7 @@ Proof:     `read` compares every tag of a description with the list before any c
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,6 +34,7 @@ from ...session.streams import kind_of
 from ...streaming import ContinualCounter, Latest, OnlineLearner
 from .. import requests
 from .asking import check_groups
+from .bodies import InvalidRequest
 from .bookkeeping import page
 from .sessions import Desk, Request, Result, entry_number, session_of, shown_number
 
@@ -264,9 +266,15 @@ def decode_rows(rows: dict[str, Any]) -> Any:
                 "the rows are no Arrow stream in base64.",
                 remedy="Write them with pyarrow.ipc.new_stream, or send columns by name.",
             ) from None
-    if any(not isinstance(column, list) for column in rows.values()):
-        raise InvalidInput("rows are columns by name, each a list.")
+    if any(not isinstance(column, list) or not all(map(_is_cell, column)) for column in rows.values()):
+        wrong = "rows are columns by name, each a list of finite numbers, texts, true, false, null."
+        raise InvalidRequest(wrong, option="rows")
     return rows
+
+
+def _is_cell(value: Any) -> bool:
+    """Return whether a value may stand in a column of rows that are sent."""
+    return math.isfinite(value) if isinstance(value, float) else isinstance(value, int | str | None)
 
 
 def release_json(release: Release) -> Result:
