@@ -25,6 +25,7 @@ from discreet.app.web import (
     bookkeeping,
     charts,
     pages,
+    sessions,
     settings,
     steward_pages,
     wire,
@@ -122,7 +123,8 @@ def test_the_charges_of_all_periods_are_not_drawn_under_the_limit_of_one(total, 
     session = dp.open(data, schema=schema, unit="who", budget=budget, ledger=":memory:")
     for month in ("2026-01", "2026-02"):
         session.during(month).sql("SELECT COUNT(*) AS n FROM data", epsilon=0.9, rows=1)
-    desk = SimpleNamespace(session=lambda dataset, analyst: session)
+    index = sessions.Index().update(session.ledger)
+    desk = SimpleNamespace(session=lambda dataset, analyst: session, index=lambda dataset: index)
     facts = bookkeeping.spending(desk, {"dataset": {}})
     drawn = []
     monkeypatch.setattr(steward_pages.charts, "steps", lambda *arguments: drawn.append(arguments) or "")

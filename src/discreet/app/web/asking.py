@@ -12,7 +12,6 @@ from typing import Any
 
 from ... import _registry, _require
 from ..._errors import InvalidInput
-from ...curator import STEWARD
 from ...curator.accounts import Account
 from ...curator.policy import check_epsilon
 from ...query import Query, WorkloadQuery
@@ -52,8 +51,8 @@ def _account_line(account: Account) -> dict[str, Any]:
 
 
 def open_table(desk: Desk, request: Request) -> Result:
-    """Open the table of a dataset now, so that the next question does not wait for it."""
-    desk.session(request["dataset"], STEWARD)
+    """Open the table of a dataset and read its ledger now, so that the next request waits for neither."""
+    desk.index(request["dataset"])
     return {}
 
 

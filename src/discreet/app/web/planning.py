@@ -18,7 +18,7 @@ from ...explaining.odds import odds
 from ...explaining.subjects import USUAL_DELTA, explain_event
 from ...planning import Item, Model, Question, Together
 from ..estimator_json import describe_estimator, estimator_of
-from .bookkeeping import visible_releases
+from .bookkeeping import charge_of, find_release
 from .sessions import Desk, Request, Result, exact, numbers, session_of
 
 
@@ -94,21 +94,16 @@ def _explain_release(
     desk: Desk, request: Request, number: int, audience: str, delta: float | None, unit: Unit
 ) -> Explanation:
     """Explain a stored release; refused if the caller may not see it."""
-    for shown, _, charge in visible_releases(desk, request):
-        if shown == number:
-            event = _registry.from_json(charge.body["event"])
-            title = f"What release {number} means for one person"
-            facts = (("Asked", str(charge.body.get("text") or "a mechanism")),)
-            release_delta = delta if delta is not None else _delta_of(charge, event)
-            return explain_event(
-                event,
-                delta=release_delta,
-                audience=audience,
-                title=title,
-                facts=facts,
-                unit=unit,
-            )
-    raise InvalidInput(f"no stored release of yours has the number {number}.")
+    charge = charge_of(desk, request, find_release(desk, request, number))
+    event = _registry.from_json(charge.body["event"])
+    return explain_event(
+        event,
+        delta=delta if delta is not None else _delta_of(charge, event),
+        audience=audience,
+        title=f"What release {number} means for one person",
+        facts=(("Asked", str(charge.body.get("text") or "a mechanism")),),
+        unit=unit,
+    )
 
 
 def _delta_of(charge: Any, event: Any) -> float:

@@ -48,7 +48,7 @@ async def _books(request: Request, name: str, person: Person, code: int = 200, *
     with it; by default the form holds the present budgets."""
     dataset, desk = granted(request, name, person), desk_of(request)
     spending = facts_of(await desk.look("spending", person, dataset))
-    ledger = facts_of(await desk.look("ledger", person, dataset, last=200))
+    ledger = facts_of(await desk.look("ledger", person, dataset, last=200, brief=True))
     policy = facts_of(await desk.look("policy", person, dataset))
     chart = _spending_chart(spending["charges"], spending["together"])
     unit = "rho" if policy["budget"]["rho"] else "epsilon"

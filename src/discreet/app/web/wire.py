@@ -24,7 +24,6 @@ from ... import _registry
 from ..._errors import DiscreetError, InvalidInput, PrivateFact, PublicMismatch
 from ..._public import Public
 from ...curator import STEWARD, values
-from ...curator.accounts import SPENDING
 from ...curator.tickets import STATE, TICKET
 from ...mechanisms.protocols import BaseMechanism, Interactive, Mechanism, Release, as_of
 from ...query import Query, WorkloadQuery
@@ -35,7 +34,7 @@ from ...streaming import ContinualCounter, Latest, OnlineLearner
 from .. import requests
 from .asking import check_groups
 from .bodies import InvalidRequest
-from .bookkeeping import page
+from .bookkeeping import page, read_entries
 from .sessions import Desk, Request, Result, entry_number, session_of, shown_number
 
 # The classes whose descriptions are read from the network, by package: what analysts ask with, and its parts.
@@ -210,19 +209,25 @@ def own_mechanism(
 
 def all_live(desk: Desk, request: Request) -> Result:
     """List the live mechanisms that the caller has started; for the steward, all of them."""
-    session = desk.session(request["dataset"], request["analyst"])
-    lines = []
-    for entry in session.ledger.entries(kind=SPENDING):
-        described = entry.body.get("mechanism") or {}
-        kind = _registry.class_of(described.get("type"))
-        is_own = request["analyst"] in (STEWARD, entry.body.get("analyst"))
-        if is_own and kind is not None and issubclass(kind, Interactive):
-            number = shown_number(desk, request, entry.seq)
-            line = {name: described.get(name) for name in ("type", "clock", "horizon")}
-            lines.append(
-                {"number": number, "time": entry.time[:16] + "Z", **line, "analyst": entry.body["analyst"]}
-            )
-    return page("live", lines, request["options"])
+    session, index = desk.session(request["dataset"], request["analyst"]), desk.index(request["dataset"])
+    is_steward = request["analyst"] == STEWARD
+    numbers = index.charges if is_steward else index.owned.get(request["analyst"], [])
+    facts = page("live", [n for n in numbers if _is_live(index.charges.get(n))], request["options"])
+    return facts | {"live": [_live_line(desk, request, e) for e in read_entries(session, facts["live"])]}
+
+
+def _is_live(charge: tuple[str, str] | None) -> bool:
+    """Return whether a charge of the index is that of a live mechanism."""
+    kind = None if charge is None else _registry.class_of(charge[1])
+    return kind is not None and issubclass(kind, Interactive)
+
+
+def _live_line(desk: Desk, request: Request, charge: Any) -> Result:
+    """Return a live mechanism as a line of a list."""
+    described = charge.body["mechanism"]
+    number, time = shown_number(desk, request, charge.seq), charge.time[:16] + "Z"
+    line = {name: described.get(name) for name in ("type", "clock", "horizon")}
+    return {"number": number, "time": time, **line, "analyst": charge.body["analyst"]}
 
 
 def live(desk: Desk, request: Request) -> Result:
@@ -233,20 +238,18 @@ def live(desk: Desk, request: Request) -> Result:
     horizon = datetime.fromtimestamp(options["horizon"], UTC)
     # When the work on each answer began. An answer leads to the next version of the mechanism's state; an
     # entry, the ticket, announces it before data are read. Later attempts at a version do not count.
-    begun = {
-        int(entry.body["version"]): datetime.fromisoformat(entry.time)
-        for entry in session.ledger.entries(kind=TICKET)
-        if entry.body["charge"] == number and not entry.body.get("attempt")
-    }
+    begun: dict[int, datetime] = {}
     released: list[Result] = []
     latest = _registry.to_json(Latest())
-    for entry in session.ledger.entries(kind=STATE):
+    for entry in read_entries(session, desk.index(request["dataset"]).about.get(number, [])):
+        body = entry.body
+        if entry.kind == TICKET and not body.get("attempt"):
+            begun[int(body["version"])] = datetime.fromisoformat(entry.time)
         # The question `Latest` repeats an old release, and is no tick.
-        is_repeated = entry.body.get("question") == latest
-        if entry.body["charge"] == number and "value" in entry.body and not is_repeated:
-            if begun[int(entry.body["version"])] > horizon:
+        elif entry.kind == STATE and "value" in body and body.get("question") != latest:
+            if begun[int(body["version"])] > horizon:
                 break
-            released.append({"table": entry.body.get("table"), "value": entry.body["value"]})
+            released.append({"table": body.get("table"), "value": body["value"]})
     return {
         "number": options["number"],
         "mechanism": _registry.to_json(mechanism),

@@ -44,6 +44,8 @@ TIMED_OUT = requests.error_json(
     ),
     "TimeLimit",
 )
+# Seconds without a request after which a worker reads what is new in ledgers. Chosen by hand, not tuned.
+IDLE = 2.0
 # The share of its time limit that must be left when a question is begun. Chosen by hand, not tuned.
 LEAST = 0.2
 LATE = requests.error_json(
@@ -104,6 +106,8 @@ def serve_requests(
     pipe.send_bytes(b"ready")
     while True:
         try:
+            while not pipe.poll(IDLE):
+                desk.catch_up()
             message = pipe.recv_bytes()
         except EOFError:
             return
