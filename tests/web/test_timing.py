@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from discreet._errors import BudgetExceeded, ReleaseFailed
+from discreet.app import requests
 from discreet.app.requests import error_json
 from discreet.app.web import workers
 from discreet.app.web.front_desk import FrontDesk, leaves_at
@@ -405,6 +407,75 @@ def test_a_stored_release_of_a_job_waits_for_its_public_end_where_these_are_hidd
 
     assert clock.run(held, run) == (shown, "done")
     store.close()
+
+
+def test_nobody_has_all_slots_of_jobs_and_who_waits_gets_them_in_turn(tmp_path, held, monkeypatch):
+    """With first come, first served, an analyst's eight jobs of an hour each kept everybody waiting for four."""
+    monkeypatch.setattr("discreet.app.web.front_desk.Lane", JobLane)
+    store = store_with_ann(tmp_path)
+    bob = Person("bob", Role.ANALYST)
+    store.add_person("bob", Role.ANALYST)
+    store.set_grants("health", ["ann", "bob"])
+    begun: list[str] = []
+    begin = store.begin_job
+    monkeypatch.setattr(store, "begin_job", lambda job: (begun.append(owners[job]), begin(job)))
+    owners: dict[str, str] = {}
+
+    async def run() -> list[str]:
+        desk = FrontDesk(Settings(state=tmp_path, jobs=2), store)
+        for person, jobs in ((ANN, 6), (bob, 3)):
+            for _ in range(jobs):
+                owners[desk.submit("sql", person, HEALTH, 1.0, work=0.1)] = person.name
+        await asyncio.sleep(0.5)
+        first = list(begun)
+        await asyncio.sleep(10.0)
+        return first
+
+    assert sorted(clock.run(held, run)) == ["ann", "bob"]
+    assert [sorted(begun[i : i + 2]) for i in (0, 2, 4)] == [["ann", "bob"]] * 3
+    assert begun.count("ann") == 6
+    store.close()
+
+
+def test_a_cancelled_job_hides_what_it_may_have_stored_and_blocks_nothing_else(tmp_path, held, monkeypatch):
+    """Until the end of its hour the same question was refused to all, and so was all that its owner had asked
+    since; and the list of releases showed at once whether its work had been done."""
+    monkeypatch.setattr("discreet.app.web.front_desk.Lane", JobLane)
+    monkeypatch.setattr("discreet.app.web.server_store.time", held)
+    store = store_with_ann(tmp_path)
+
+    async def run() -> None:
+        desk = FrontDesk(Settings(state=tmp_path, seconds=5), store)
+        job = desk.submit("sql", ANN, HEALTH, 3600.0, work=1.0)
+        await asyncio.sleep(60.0)
+        begun, ended = held.time() - 60, held.time()
+        assert desk.cancel(job)
+        await asyncio.sleep(60.0)
+        request: dict[str, Any] = {"analyst": "bob", "dataset": {"ledger": ""}}
+        desk.times.begin(request, 5.0)
+        assert request["withheld"]["since"] == []
+        ((name, first, last),) = request["withheld"]["dropped"]
+        assert (name, first, last) == ("ann", pytest.approx(begun, abs=1), pytest.approx(ended, abs=1))
+        seen = desk.times.horizon(ANN, HEALTH)
+        assert seen["horizon"] == pytest.approx(held.time() - 5)
+        assert seen["hidden"] == [[pytest.approx(begun, abs=1), pytest.approx(ended + 1, abs=1)]]
+        await asyncio.sleep(3600.0)
+        assert desk.times.horizon(ANN, HEALTH)["hidden"] == []
+        desk.times.begin(request, 5.0)
+        assert request["withheld"]["dropped"] == []
+
+    clock.run(held, run)
+    store.close()
+
+
+def test_what_is_hidden_is_not_shown():
+    when = "2026-11-19T12:00:00.000+00:00"
+    moment = datetime.fromisoformat(when).timestamp()
+    shown = [
+        requests.is_shown(when, {"horizon": moment + later, "hidden": [[moment + begun, moment + 100]]})
+        for later, begun in ((1, 50), (-1, 50), (1, -50), (500, -50))
+    ]
+    assert shown == [True, False, False, False]
 
 
 class BrokenLane(JobLane):

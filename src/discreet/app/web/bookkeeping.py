@@ -14,7 +14,6 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -168,12 +167,11 @@ def visible_releases(desk: Desk, request: Request) -> list[Visible]:
     index, analyst = desk.index(request["dataset"]), request["analyst"]
     if request["role"] != "analyst":
         return [Visible(n, n, stored.charge, None, stored) for n, stored in index.releases.items()]
-    horizon = datetime.fromtimestamp(request["options"]["horizon"], UTC)
     own_numbers, served = desk.numbers(request["dataset"], analyst), index.served.get(analyst, {})
     visible = []
     for number, stored in index.releases.items():
         if stored.analyst == analyst:
-            if datetime.fromisoformat(index.charges[stored.charge][0]) <= horizon:
+            if requests.is_shown(index.charges[stored.charge][0], request["options"]):
                 visible.append(Visible(own_numbers.shown(stored.charge), number, stored.charge, None, stored))
         elif number in served:
             by = served[number]

@@ -100,8 +100,9 @@ class PublicTimes:
 
     def __init__(self, settings: Settings, store: ServerStore) -> None:
         self._settings, self._store = settings, store
-        # The requests whose public time is not over yet.
+        # The requests whose public time is not over yet, and jobs that were cancelled before, with when.
         self._running: dict[object, _PublicTime] = {}
+        self._dropped: list[tuple[_PublicTime, float]] = []
 
     async def hold(
         self, reply: dict[str, Any], begun: float, *, tick: float, limit: float, waited: bool = False
@@ -128,7 +129,11 @@ class PublicTimes:
         ledger = ledger_location(request["dataset"]["ledger"])
         running = [times for times in self._running.values() if times.ledger == ledger]
         since = [[times.analyst, times.since(now, moment)] for times in running]
-        request["withheld"] = {"now": now, "since": since}
+        self._dropped = [(times, ended) for times, ended in self._dropped if times.end > moment]
+        dropped = [
+            [t.analyst, t.since(now, moment), ended] for t, ended in self._dropped if t.ledger == ledger
+        ]
+        request["withheld"] = {"now": now, "since": since, "dropped": dropped}
         self._running[key] = _PublicTime(ledger, request["analyst"], now, moment, moment + seconds)
         return key
 
@@ -136,9 +141,32 @@ class PublicTimes:
         """End a public time: its answer leaves now."""
         self._running.pop(key, None)
 
-    def horizon(self, person: Person, dataset: Dataset) -> float:
+    def drop(self, key: object) -> None:
+        """End the public time of a job whose process was killed: what it may have stored stays secret, and
+        nothing else (`curator.budgeted.Withheld`)."""
+        times = self._running.pop(key, None)
+        if times is not None:
+            self._dropped.append((times, time.time()))
+
+    async def settle(self, key: object) -> bool:
+        """Wait until the public times of the questions to the same ledger that run now are over, and return
+        whether there were any. Jobs may take long, and are not waited for."""
+        own, most = self._running[key], self._settings.seconds
+        others = [
+            k
+            for k, times in self._running.items()
+            if k is not key and times.ledger == own.ledger and times.end - times.begin <= most
+        ]
+        moment = time.monotonic()
+        while any(k in self._running and self._running[k].end > moment for k in others):
+            await asyncio.sleep(min(self._settings.step, 0.05))
+            moment = time.monotonic()
+        return bool(others)
+
+    def horizon(self, person: Person, dataset: Dataset) -> dict[str, Any]:
         """Return the moment, in seconds since 1970, from which on an analyst's releases are not listed yet,
-        because the public time of a question or a job may still run.
+        because the public time of a question or a job may still run; and as "hidden" the begin and end of
+        jobs that were cancelled before theirs, whose releases are not listed either.
 
         It follows from the dates of charges, not from the public times that `begin` keeps: those are unknown
         to another server with the same ledger, and to this one after a restart.
@@ -154,7 +182,9 @@ class PublicTimes:
             for job in self._store.unfinished_jobs(person.name)
             if ledgers.get(job["dataset"]) == location
         ]
-        return min([time.time() - self._settings.seconds, *unfinished])
+        dropped = self._store.dropped_jobs(person.name)
+        hidden = [[begun, ended] for name, begun, ended in dropped if ledgers.get(name) == location]
+        return {"horizon": min([time.time() - self._settings.seconds, *unfinished]), "hidden": hidden}
 
 
 class FrontDesk:
@@ -194,7 +224,10 @@ class FrontDesk:
         self.times = PublicTimes(settings, store)
         # Datasets are added one after the other (`api.create_dataset`).
         self.adding = asyncio.Lock()
+        # One person has at most all but one of the slots, and waits for more in a line of their own: those
+        # who wait for a slot get them in turn.
         self._job_slots = asyncio.Semaphore(settings.jobs)
+        self._job_turns: dict[str, asyncio.Semaphore] = {}
 
     def _datasets_to_open(self) -> list[dict[str, str]]:
         """Return the datasets that a new worker opens before it is asked anything: all of them."""
@@ -243,7 +276,7 @@ class FrontDesk:
         own once their public time is over (`PublicTimes.horizon`).
         """
         if verb in DATED:
-            options["horizon"] = self.times.horizon(person, dataset)
+            options |= self.times.horizon(person, dataset)
         request = self._request(verb, person, dataset, options, sent)
         if not takes_long(verb, options) and len(sent or b"") <= LARGE_BODY:
             reply = await self._call_free(self.previews, request | {"quick": True}, person)
@@ -296,6 +329,12 @@ class FrontDesk:
             request = self._request(verb, person, dataset, options, sent, part)
             key = self.times.begin(request, settings.seconds)
             reply = await self._reply_within(arrived + settings.seconds, request, person.name)
+            if reply.get("computing") and await self.times.settle(key):
+                # Another connection has asked the same a moment ago: its answer is there now, and is free.
+                arrived = time.monotonic()
+                self.times.end(key)
+                key = self.times.begin(request, settings.seconds)
+                reply = await self._reply_within(arrived + settings.seconds, request, person.name)
             await self.times.hold(reply, arrived, tick=settings.step, limit=settings.seconds, waited=may_wait)
             self.times.end(key)
             return _result(reply)
@@ -390,9 +429,11 @@ class FrontDesk:
         slot of its owner, and hold back the list of their releases, for good.
         """
         lane: Lane | None = None
+        key: object = None
         end = 0.0
         try:
-            async with self._job_slots:
+            turns = asyncio.Semaphore(max(1, self.settings.jobs - 1))
+            async with self._job_turns.setdefault(request["by"], turns), self._job_slots:
                 dataset = request["dataset"]
                 lane = Lane(
                     reads=True, count=1, seconds=seconds, rows=self.settings.answer_rows, per_person=1,
@@ -402,8 +443,7 @@ class FrontDesk:
                 await lane.ready()
                 end = time.monotonic() + seconds
                 self.store.begin_job(job)
-                # Its key is not needed: a job's public time is removed when it is over.
-                self.times.begin(request, seconds)
+                key = self.times.begin(request, seconds)
                 work = asyncio.ensure_future(lane.call(request, end, "job"))
                 done, _ = await asyncio.wait({work}, timeout=seconds)
                 reply: dict[str, Any] = work.result() if done else {"error": TIMED_OUT, "touched": True}
@@ -412,6 +452,7 @@ class FrontDesk:
                 state = "failed" if "error" in reply else "done"
                 result = json.dumps(reply["error"]) if "error" in reply else reply["result"].decode()
                 self.store.set_job(job, state, result, only=("waiting", "running"))
+                self.times.end(key)
         except WorkersFailed:
             # Raised before the job has begun: nothing was sent to a process.
             self.store.set_job(job, "failed", json.dumps(NOT_STARTED), only=("waiting", "running"))
@@ -423,6 +464,7 @@ class FrontDesk:
             if lane is not None:
                 lane.end()
                 await asyncio.shield(asyncio.to_thread(lane.stop))
+            self.times.drop(key)
 
     def cancel(self, job: str) -> bool:
         """Cancel a job, and return whether it was still unfinished. What it was charged stays charged."""

@@ -65,9 +65,9 @@ def explain(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     audience, delta = options.pop("audience", None), options.pop("delta", None)
     text, epsilon, number = options.pop("sql", None), options.get("epsilon"), options.pop("number", None)
-    # `horizon`, the time up to which charges are shown, is read from the request by `visible_releases`;
-    # `Session.explain` has no such option.
-    options.pop("horizon", None)
+    # The times up to which charges are shown are read from the request by `visible_releases`;
+    # `Session.explain` has no such options.
+    options.pop("horizon", None), options.pop("hidden", None)
     if number is not None:
         unit = session.public.unit
         return explanation_json(_explain_release(desk, request, number, audience or "public", delta, unit))

@@ -147,6 +147,11 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE TABLE IF NOT EXISTS former (name TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS actions (time REAL NOT NULL, person TEXT NOT NULL, action TEXT NOT NULL);
 """
+# What each version of server.db changed in these tables; the file says how many of them it has.
+_CHANGES = (
+    # when a job that had begun has ended: as a job is cancelled, its public time is not over
+    "ALTER TABLE jobs ADD COLUMN ended REAL; CREATE INDEX jobs_of ON jobs (person, state)",
+)
 # The characters that the name of a person may have.
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@")
 # A person with a password in force. Parameters: the time, and the name of the person.
@@ -161,6 +166,7 @@ _VISIBLE = (
     "ON g.dataset = d.name AND g.person = ? WHERE (? OR g.person IS NOT NULL)"
 )
 _VISIBLE_NAMES = _VISIBLE.replace("d.name, d.data, d.schema, d.ledger", "d.name")
+_ENDED = "ended = CASE WHEN state = 'running' THEN ? END"
 # What a list of jobs shows. The result is not among it: it may be large.
 _JOB = ("id", "person", "dataset", "verb", "state", "created", "seconds")
 
@@ -177,6 +183,14 @@ class ServerStore:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA foreign_keys=ON")
         self._db.executescript(_TABLES)
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version > len(_CHANGES):
+            raise InvalidInput(
+                f"{folder / 'server.db'} is of version {version}, and this discreet knows versions up to "
+                f"{len(_CHANGES)}. Nothing was changed. Start the server with the newer discreet."
+            )
+        for number, change in enumerate(_CHANGES[version:], version + 1):
+            self._db.executescript(f"BEGIN; {change}; PRAGMA user_version={number}; COMMIT")
         # A digest that no token has. Tokens with an unknown id are compared with it, so that refusing them
         # takes as long as refusing others.
         self._nobody = secrets.token_bytes(32)
@@ -425,7 +439,7 @@ class ServerStore:
         job = secrets.token_hex(16)
         with self._write() as db:
             db.execute(
-                "INSERT INTO jobs VALUES (?, ?, ?, ?, 'waiting', ?, ?, NULL)",
+                "INSERT INTO jobs VALUES (?, ?, ?, ?, 'waiting', ?, ?, NULL, NULL)",
                 (job, person, dataset, verb, time.time(), seconds),
             )
         return job
@@ -444,7 +458,8 @@ class ServerStore:
         condition = f" AND state IN ({','.join('?' * len(only))})" if only else ""
         with self._write() as db:
             done = db.execute(
-                f"UPDATE jobs SET state = ?, result = ? WHERE id = ?{condition}", (state, result, job, *only)
+                f"UPDATE jobs SET state = ?, result = ?, {_ENDED} WHERE id = ?{condition}",
+                (state, result, time.time(), job, *only),
             )
         return done.rowcount > 0
 
@@ -486,11 +501,23 @@ class ServerStore:
         )
         return [{"id": job, "dataset": dataset, "created": created} for job, dataset, created in rows]
 
+    def dropped_jobs(self, person: str) -> list[tuple[str, float, float]]:
+        """Return the dataset, begin and end of the jobs of a person that ended before their public time, if
+        that is not over: what they stored is not shown until then. Processes are killed within a second."""
+        rows = self._rows(
+            "SELECT dataset, created, ended + 1 FROM jobs WHERE person = ? AND ended IS NOT NULL "
+            "AND state IN ('cancelled', 'interrupted') AND created + seconds > ?", person, time.time(),
+        )  # fmt: skip
+        return [(dataset, begun, ended) for dataset, begun, ended in rows]
+
     def interrupt_jobs(self) -> None:
         """Mark all jobs that wait or run as interrupted; called when the server starts, as its last end has
         ended them. What they were charged stays charged."""
         with self._write() as db:
-            db.execute("UPDATE jobs SET state = 'interrupted' WHERE state IN ('waiting', 'running')")
+            db.execute(
+                f"UPDATE jobs SET state = 'interrupted', {_ENDED} WHERE state IN ('waiting', 'running')",
+                (time.time(),),
+            )
 
     def record(self, person: str, action: str) -> None:
         """Record an action of a steward."""

@@ -18,7 +18,7 @@ from typing import Any
 from ... import _require
 from ..._errors import DiscreetError, InvalidInput, LedgerError
 from ...curator import STEWARD
-from ...curator.budgeted import Withheld
+from ...curator.budgeted import BeingComputed, Withheld
 from ...curator.policy import check_epsilon
 from .. import requests
 from . import bodies
@@ -190,7 +190,9 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
         return {"result": result, "touched": touched}
     except Exception as error:
         touched = verb.data and (verb.live or curator is None or len(curator.charged) != charges)
-        return {"error": _as_seen(desk, request, error_json(error, analyst)), "touched": touched}
+        facts = {"error": _as_seen(desk, request, error_json(error, analyst)), "touched": touched}
+        # The front process lets who asked wait for it, and ask again.
+        return facts | ({"computing": True} if isinstance(error, BeingComputed) else {})
 
 
 def _checked_price(request: Request, is_paid: bool) -> Request:
@@ -217,7 +219,9 @@ def _parse_withheld(facts: Any) -> Withheld | None:
         # millisecond counts as later.
         return datetime.fromtimestamp(seconds - 0.002, UTC)
 
-    return Withheld(moment(facts["now"]), tuple((name, moment(begun)) for name, begun in facts["since"]))
+    since = tuple((name, moment(begun)) for name, begun in facts["since"])
+    dropped = tuple((name, moment(b), moment(e + 0.004)) for name, b, e in facts.get("dropped", ()))
+    return Withheld(moment(facts["now"]), since, dropped)
 
 
 def error_json(error: Exception, analyst: str = STEWARD) -> Result:
@@ -230,7 +234,8 @@ def error_json(error: Exception, analyst: str = STEWARD) -> Result:
         wrong = "the books of this dataset cannot be used now. Nothing was released."
         return requests.error_json(LedgerError(wrong, remedy="Tell the steward."))
     if isinstance(error, DiscreetError):
-        return requests.error_json(error)
+        kind = "InvalidInput" if isinstance(error, BeingComputed) else ""
+        return requests.error_json(error, kind)
     return _foreign_error(error)
 
 

@@ -15,7 +15,6 @@ Proof:     `read` compares every tag of a description with the list before any c
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +31,7 @@ from ...session import Session
 from ...session.streams import kind_of
 from ...streaming import ContinualCounter, Latest, OnlineLearner
 from .. import requests
-from .asking import check_groups
+from .asking import check_size
 from .bodies import InvalidRequest
 from .bookkeeping import page, read_entries
 from .sessions import Desk, Request, Result, entry_number, session_of, shown_number
@@ -122,7 +121,7 @@ def price(desk: Desk, request: Request) -> Result:
         "event": mechanism.event.to_json(),
         "admitted": cost.admitted,
         "fits": cost.fits,
-        "answered": requests.shown_time(answered, options.get("horizon", 0.0)),
+        "answered": requests.shown_time(answered, options),
         "budget": requests.cost_json(cost),
     }
 
@@ -131,7 +130,7 @@ def ask(desk: Desk, request: Request) -> Result:
     """Run a described mechanism, for its price."""
     session, options = session_of(desk, request)
     mechanism = mechanism_of(options, session.public, Mechanism)
-    check_groups(desk, mechanism)
+    check_size(desk, mechanism)
     fresh = bool(options.get("fresh", False))
     return release_json(
         session.curator.ask(mechanism, analyst=session.analyst, text=text_of(mechanism), fresh=fresh)
@@ -141,7 +140,9 @@ def ask(desk: Desk, request: Request) -> Result:
 def start(desk: Desk, request: Request) -> Result:
     """Pay for a described live mechanism, and open it."""
     session, options = session_of(desk, request)
-    live = session.start(mechanism_of(options, session.public, Interactive))
+    mechanism = mechanism_of(options, session.public, Interactive)
+    check_size(desk, mechanism)
+    live = session.start(mechanism)
     return {
         "number": shown_number(desk, request, live.number),
         "event": live.mechanism.event.to_json(),
@@ -235,19 +236,18 @@ def live(desk: Desk, request: Request) -> Result:
     free."""
     session, options = session_of(desk, request)
     mechanism, number = own_mechanism(desk, request, session)
-    horizon = datetime.fromtimestamp(options["horizon"], UTC)
     # When the work on each answer began. An answer leads to the next version of the mechanism's state; an
     # entry, the ticket, announces it before data are read. Later attempts at a version do not count.
-    begun: dict[int, datetime] = {}
+    begun: dict[int, str] = {}
     released: list[Result] = []
     latest = _registry.to_json(Latest())
     for entry in read_entries(session, desk.index(request["dataset"]).about.get(number, [])):
         body = entry.body
         if entry.kind == TICKET and not body.get("attempt"):
-            begun[int(body["version"])] = datetime.fromisoformat(entry.time)
+            begun[int(body["version"])] = entry.time
         # The question `Latest` repeats an old release, and is no tick.
         elif entry.kind == STATE and "value" in body and body.get("question") != latest:
-            if begun[int(body["version"])] > horizon:
+            if not requests.is_shown(begun[int(body["version"])], options):
                 break
             released.append({"table": body.get("table"), "value": body["value"]})
     return {
