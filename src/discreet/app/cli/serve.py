@@ -11,6 +11,8 @@ import atexit
 import dataclasses
 import logging
 import os
+import socket
+import ssl
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
@@ -73,17 +75,27 @@ def serve(
         False, "--behind-tls", help="A proxy in front speaks TLS; cookies are sent over TLS only."
     ),
     steward: str = typer.Option("steward", "--steward", help="The first steward's name, at the first start."),
+    new_steward_token: bool = typer.Option(
+        False, "--new-steward-token", help="Print a new token of the steward (--steward), and end."
+    ),
     demo: bool = DEMO,
 ) -> None:
+    if new_steward_token:
+        _new_steward_token(state, steward)
+        return
     _check_tls(host, certificate, key, behind_tls)
+    level = os.environ.get("DISCREET_LOG", "WARNING")
+    if level not in logging.getLevelNamesMapping():
+        raise InvalidInput(f"DISCREET_LOG is the name of a level, such as INFO, got {level!r}.")
+    listening = _bind(host, port)
     options: dict[str, Any] = {
         "host": host, "port": port, "hosts": tuple({*name, "127.0.0.1", "localhost", "[::1]"}),
         "seconds": seconds, "tick": tick, "workers": workers, "hide_stored": hide_stored,
         "secure": bool(certificate or behind_tls), "ledger": ledger,
     }  # fmt: skip
     settings = _demo(options) if demo else _dataset_settings(state, root, options, steward)
-    logging.basicConfig(level=os.environ.get("DISCREET_LOG", "WARNING"))
-    _run(settings, certificate, key)
+    logging.basicConfig(level=level)
+    _run(settings, listening, certificate, key)
 
 
 def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls: bool) -> None:
@@ -95,6 +107,32 @@ def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls
             f"at {host} tokens would travel in the clear. Give --certificate and --key, or put a proxy in "
             "front that speaks TLS and say --behind-tls (docs/server.md)."
         )
+    if certificate is not None:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+        except OSError as error:
+            reason = error.strerror or getattr(error, "reason", "")
+            raise InvalidInput(
+                f"{certificate} and {key} are no certificate with its key ({reason})."
+            ) from None
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Return a socket at an address, before anything is made; refused if it cannot be had."""
+    listening = None
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family)
+        if os.name == "posix":
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        if listening is not None:
+            listening.close()
+        raise InvalidInput(
+            f"a server cannot listen at {host}, port {port} ({error.strerror}). Nothing was started."
+        ) from None
+    return listening
 
 
 def _web() -> Any:
@@ -134,9 +172,11 @@ def _dataset_settings(state: Path, root: list[Path], options: dict[str, Any], st
     return settings
 
 
-def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
+def _run(settings: Any, listening: socket.socket, certificate: Path | None, key: Path | None) -> None:
     """Serve until the process is stopped; exit code 2 where it could not start."""
     import uvicorn
+
+    from ..web.server import HeaderLimit
 
     # The application writes an access log of its own. Headers of a proxy are not read, since any client can
     # send them. The time limits are in seconds; they, and 64 KiB for a request's header, are chosen by hand.
@@ -153,6 +193,8 @@ def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
         timeout_graceful_shutdown=5,
         timeout_keep_alive=75,
         h11_max_incomplete_event_size=64 << 10,
+        http=HeaderLimit,
+        limit_concurrency=settings.connections,
     )
 
     class Announced(uvicorn.Server):
@@ -162,15 +204,32 @@ def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
             """Start to listen, and print the address."""
             await super().startup(sockets)
             if self.started:
-                port = self.servers[0].sockets[0].getsockname()[1] if self.servers else settings.port
+                port = listening.getsockname()[1]
                 scheme = "http" if certificate is None else "https"
                 typer.echo(f"discreet serves at {scheme}://{settings.host}:{port}")
 
     server = Announced(config)
     with suppress(KeyboardInterrupt):
-        server.run()
+        server.run([listening])
     if not server.started:
         raise typer.Exit(2)
+
+
+def _new_steward_token(state: Path, name: str) -> None:
+    """Print a new token of a steward, who is added if nobody has the name: whoever can write to the folder of
+    the state is the steward, also where all tokens are lost. The server may run meanwhile."""
+    if not (state / "server.db").exists():
+        raise InvalidInput(f"there is no server in the folder {str(state)!r} (--state). No token was made.")
+    store = ServerStore(state)
+    role = store.role_of(name)
+    if role is None:
+        store.add_person(name, Role.STEWARD)
+    elif role is not Role.STEWARD:
+        raise InvalidInput(f"{name!r} is no steward here, but {role}. No token was made.")
+    token, public = store.issue_token(name, 90)
+    store.record(name, f"issued token {public} to {name} on the server's machine")
+    typer.echo(token)
+    store.close()
 
 
 def _first_steward(settings: Any, name: str) -> None:

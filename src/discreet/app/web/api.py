@@ -13,17 +13,17 @@ paid for at its start, and then answers questions.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import math
 import os
 import re
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path as File
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from ..._errors import InvalidInput
 from .. import requests
@@ -284,10 +284,25 @@ async def copy_rows(
     seed: Seed = None,
 ) -> Response:  # fmt: skip
     """Download rows of a copy: Parquet with its card inside, or CSV; the same rows for the same seed."""
-    options = {"number": number, "form": form, "rows": rows, "seed": seed}
-    facts = await looked(request, name, person, "copy_rows", **options)
+    file = desk_of(request).new_download()
+    options = {"number": number, "form": form, "rows": rows, "seed": seed, "file": str(file)}
+    try:
+        await looked(request, name, person, "copy_rows", **options)
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
     headers = {"Content-Disposition": f'attachment; filename="copy-{number}.{form}"'}
-    return Response(base64.b64decode(facts["file"]), media_type=MEDIA_TYPES[form], headers=headers)
+    return StreamingResponse(_parts_of(file), media_type=MEDIA_TYPES[form], headers=headers)
+
+
+async def _parts_of(file: File) -> AsyncIterator[bytes]:
+    """Yield a file piece by piece, and delete it."""
+    try:
+        with file.open("rb") as parts:
+            while part := await asyncio.to_thread(parts.read, 1 << 18):
+                yield part
+    finally:
+        file.unlink(missing_ok=True)
 
 
 @router.post("/datasets/{name}/copies/{number}/query")
@@ -341,6 +356,13 @@ async def remove_person(request: Request, who: PersonName, person: Steward) -> F
     if removed:
         await record(request, person, f"removed {who}", datasets=datasets)
     return {"removed": removed}
+
+
+@router.get("/actions")
+async def actions(request: Request, person: Steward, last: Last = 100, first: First = None) -> Facts:
+    """List what stewards did, the newest first; with `first`, from that one on, the oldest first."""
+    lines = store_of(request).actions(last, first)
+    return {"actions": [{"time": when, "person": who, "what": what} for when, who, what in lines]}
 
 
 @router.get("/people/{who}/tokens")
@@ -419,18 +441,35 @@ async def _create_dataset(request: Request, person: Person, body: bodies.Dataset
         raise InvalidInput(f"there is a dataset named {body.name!r} already. Nothing was added.")
     data = desk.settings.folders.data(body.path)
     schema, ledger = requests.beside(data, ".schema.toml"), requests.beside(data, ".ledger")
+    before = schema.read_bytes() if schema.exists() else None
     if body.schema_text is not None:
         _write_schema(schema, ledger, body.schema_text)
     dataset = Dataset(body.name, data, str(schema), str(ledger))
     options = body.model_dump()
     budget_options = {name: options[name] for name in ("budget", "analysts", "large_epsilon")}
-    facts = facts_of(
-        await desk.steward("create", person, dataset, books=desk.settings.books(body.name), **budget_options)
-    )
+    books = desk.settings.books(body.name)
+    try:
+        facts = facts_of(await desk.steward("create", person, dataset, books=books, **budget_options))
+    except BaseException:
+        # What was refused leaves the schema as it was, unless its ledger was made: that belongs to it.
+        if body.schema_text is not None and not ledger.exists():
+            schema.unlink() if before is None else schema.write_bytes(before)
+        raise
     store.add_dataset(dataset)
     store.set_grants(body.name, facts["analysts"])
     store.record(person.name, f"added dataset {body.name}")
     return {"name": body.name, "table": facts["table"], "analysts": facts["analysts"]}
+
+
+@router.delete("/datasets/{name}")
+async def remove_dataset(request: Request, name: DatasetName, person: Steward) -> Facts:
+    """Serve a dataset no longer. Its files and its ledger stay: added again, it goes on where it was."""
+    dataset, desk = granted(request, name, person), desk_of(request)
+    for job in store_of(request).unfinished_jobs(dataset=name):
+        desk.cancel(job["id"])
+    await record(request, person, f"removed dataset {name}", datasets=[dataset])
+    store_of(request).remove_dataset(name)
+    return {"removed": True}
 
 
 def _write_schema(schema: File, ledger: File, text: str) -> None:

@@ -73,6 +73,11 @@ class Rates:
             self._buckets.popitem(last=False)
         return tokens >= 1
 
+    def give_back(self, key: str) -> None:
+        """Return a token to the bucket of a key."""
+        tokens, computed_at = self._buckets.get(key, (self.burst, time.monotonic()))
+        self._buckets[key] = (min(self.burst, tokens + 1), computed_at)
+
 
 class Gate:
     """Identifies who sends a request, and limits how often."""

@@ -7,9 +7,8 @@ everything after the release is post-processing.
 
 from __future__ import annotations
 
-import base64
-import io
 import math
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +24,6 @@ from ...session.synthesis import synthesis_mechanism
 from ...session.terms import SynthesisTerms
 from ...synthetic import SyntheticAnswer, SyntheticCopy
 from ...tables.engines.duckdb import connect
-from ...tables.files import FILES_PREFIX, PrivateFolder
 from .. import requests
 from .bookkeeping import Visible, charge_of, find_release, page, value_of, visible_releases
 from .charts import harmless
@@ -119,15 +117,13 @@ def copy(desk: Desk, request: Request) -> Result:
 
 
 def copy_rows(desk: Desk, request: Request) -> Result:
-    """Return the rows of a copy as a file: Parquet with the card inside, or CSV."""
-    synthetic = _copy_of(desk, request)
+    """Write the rows of a copy to the file that the request names: Parquet with the card inside, or CSV."""
+    synthetic, file = _copy_of(desk, request), Path(request["options"]["file"])
     if request["options"]["form"] == "csv":
-        sink = io.BytesIO()
-        csv.write_csv(_harmless_table(synthetic.table), sink)
-        return {"file": base64.b64encode(sink.getvalue()).decode()}
-    with PrivateFolder(FILES_PREFIX) as folder:
-        synthetic.to_parquet(folder / "copy.parquet")
-        return {"file": base64.b64encode((folder / "copy.parquet").read_bytes()).decode()}
+        csv.write_csv(_harmless_table(synthetic.table), file)
+    else:
+        synthetic.to_parquet(file)
+    return {}
 
 
 def _harmless_table(table: pa.Table) -> pa.Table:

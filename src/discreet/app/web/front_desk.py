@@ -24,6 +24,7 @@ import contextlib
 import json
 import math
 import secrets
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -234,9 +235,21 @@ class FrontDesk:
         steward = Person("", Role.STEWARD)
         return [dataset.to_json() for dataset in self.store.datasets(steward)]
 
+    @property
+    def waiting(self) -> int:
+        """How many questions wait for their answers."""
+        return sum(self._held.values())
+
+    def new_download(self) -> Path:
+        """Return the path of a new file, into which a worker writes what is then sent."""
+        return self.settings.state / "downloads" / secrets.token_hex(16)
+
     async def start(self) -> None:
         """Start the workers; requests are taken once one of each kind is ready."""
         self.store.interrupt_jobs()
+        # What the last end of the server has left half sent.
+        shutil.rmtree(self.settings.state / "downloads", ignore_errors=True)
+        (self.settings.state / "downloads").mkdir(mode=0o700)
         self.previews.start()
         self.data.start()
         try:
@@ -311,7 +324,7 @@ class FrontDesk:
         """Answer a request that may read data, at the end of its public time (`leaves_at`)."""
         arrived = time.monotonic()
         settings = self.settings
-        if sum(self._held.values()) >= settings.slots or self._held[person.name] >= settings.slots_per_person:
+        if self.waiting >= settings.slots or self._held[person.name] >= settings.slots_per_person:
             raise HTTPError(
                 "Busy", "too many questions wait for their answers.",
                 {"Retry-After": str(math.ceil(settings.seconds))},
@@ -322,7 +335,7 @@ class FrontDesk:
         # on the safe side: questions whose answers are still held count as if their workers were busy, and
         # workers that are being replaced do not count. `settings.workers - 1` is `per_person` of `self.data`.
         by_person = max(self._held[person.name], self._busy[person.name])
-        by_all = max(sum(self._held.values()), sum(self._busy.values()))
+        by_all = max(self.waiting, sum(self._busy.values()))
         may_wait = by_person >= max(1, settings.workers - 1) or by_all >= self.data.ready_workers
         self._held[person.name] += 1
         try:

@@ -20,7 +20,7 @@ import math
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from markupsafe import Markup
 
 from ... import _registry
@@ -33,7 +33,7 @@ from .api import facts_of
 from .auth import Bounded, check_origin, cookie_name, desk_of, granted, store_of
 from .charts import harmless
 from .problems import HTTPError
-from .rendering import Anybody, Asker, form_of, render
+from .rendering import Anybody, Asker, Reader, form_of, render
 from .server_store import Dataset, Person, same
 
 router = APIRouter(route_class=Bounded)
@@ -532,6 +532,31 @@ everyone.roles = ()  # type: ignore[attr-defined]
 Everyone = Depends(everyone)
 
 
+@router.get("/healthz", dependencies=[Everyone])
+async def health(request: Request) -> JSONResponse:
+    """Say whether requests are answered: 200, or 503 while no worker is ready."""
+    desk = desk_of(request)
+    is_ready = desk.previews.ready_workers > 0 and desk.data.ready_workers > 0
+    return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
+
+
+@router.get("/metrics")
+async def metrics(request: Request, person: Reader) -> PlainTextResponse:
+    """Return counts for Prometheus, to stewards and auditors: they tell when others' work is done."""
+    desk, store = desk_of(request), store_of(request)
+    lanes = {"preview": desk.previews, "data": desk.data, "slow": desk.slow_free}
+    states = store.count_jobs()
+    counts = request.app.state.counts
+    lines = [
+        *(f'discreet_requests_total{{method="{m}",status="{s}"}} {n}' for (m, s), n in counts.items()),
+        *(f'discreet_workers_ready{{lane="{name}"}} {lane.ready_workers}' for name, lane in lanes.items()),
+        *(f'discreet_workers_ended_total{{lane="{name}"}} {lane.ended}' for name, lane in lanes.items()),
+        *(f'discreet_jobs{{state="{state}"}} {n}' for state, n in states.items()),
+        f"discreet_questions_waiting {desk.waiting}",
+    ]
+    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+
 @router.get("/login", dependencies=[Everyone])
 async def login_page(request: Request) -> HTMLResponse:
     """Show the form that takes a token, or a name and a password."""
@@ -543,7 +568,8 @@ async def login(request: Request) -> Response:
     """Open a browser session."""
     check_origin(request)
     settings, store = request.app.state.settings, store_of(request)
-    _count_guess(request)
+    address = request.client.host if request.client else "?"
+    _count_guess(request, address)
     form = await form_of(request)
     name = form.get("name", "").strip()
     if form.get("token") or not name:
@@ -555,6 +581,9 @@ async def login(request: Request) -> Response:
         wrong = WRONG_NAME if name else WRONG_TOKEN
         context = {"wrong": wrong, "by_name": name[:64], "tokens": settings.demo_tokens}
         return render(request, "login.html", 401, **context)
+    # Behind a proxy all come from one address: there only wrong guesses count, and right ones by name.
+    request.app.state.gate.logins.give_back(address)
+    _count_guess(request, f"person {person.name}")
     response = RedirectResponse("/", 303)
     response.set_cookie(
         cookie_name(settings),
@@ -568,10 +597,9 @@ async def login(request: Request) -> Response:
     return response
 
 
-def _count_guess(request: Request) -> None:
-    """Refuse an address that sends too many passwords or tokens per minute."""
-    address = request.client.host if request.client else "?"
-    if not request.app.state.gate.logins.take(address):
+def _count_guess(request: Request, who: str) -> None:
+    """Refuse an address or a person that sends too many passwords or tokens per minute."""
+    if not request.app.state.gate.logins.take(who):
         raise HTTPError("TooManyRequests", "too many log-ins. Wait a minute.", {"Retry-After": "60"})
 
 
@@ -595,10 +623,11 @@ async def account_page(request: Request, person: Anybody) -> HTMLResponse:
 @router.post("/account")
 async def set_password(request: Request, person: Anybody) -> HTMLResponse:
     """Set the person's password, with which they can log in without a token for as long as that lasts."""
-    _count_guess(request)
+    _count_guess(request, f"person {person.name}")
     form = await form_of(request)
     first, second = form.get("password", ""), form.get("again", "")
     if not same(first.encode(), second.encode()):
         raise InvalidInput("the two passwords differ. Nothing was changed.")
-    await asyncio.to_thread(store_of(request).set_password, person, first, form.get("old", ""))
+    cookie = request.cookies.get(cookie_name(request.app.state.settings), "")
+    await asyncio.to_thread(store_of(request).set_password, person, first, form.get("old", ""), cookie)
     return render(request, "account.html", person=person, has_password=True, done=True)

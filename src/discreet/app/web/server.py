@@ -3,7 +3,11 @@ addresses."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
+import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,12 +20,13 @@ from fastapi.staticfiles import StaticFiles
 from pydantic.json_schema import models_json_schema
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ... import __version__
 from ..._errors import DiscreetError
 from ..requests import error_json
 from . import api, bodies, pages, steward_pages
-from .auth import SCHEMA, Gate
+from .auth import SAFE, SCHEMA, Gate
 from .front_desk import FrontDesk
 from .problems import HTTPError
 from .rendering import error_page
@@ -29,6 +34,10 @@ from .server_store import ServerStore
 from .settings import Settings
 
 LOG = logging.getLogger("discreet.access")
+# How many requests were answered, by method and status (`pages.metrics`).
+COUNTS: Counter[tuple[str, int]] = Counter()
+# What a full disk, or one that cannot be written, says.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 STATIC = Path(__file__).parent / "static"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -65,8 +74,10 @@ def build(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
+        # A redirect to the path with another slash would name the address behind a proxy.
+        redirect_slashes=False,
     )
-    app.state.settings, app.state.store = settings, store
+    app.state.settings, app.state.store, app.state.counts = settings, store, COUNTS
     app.state.gate, app.state.desk = Gate(settings, store), FrontDesk(settings, store)
     app.include_router(api.router)
     app.include_router(pages.router, include_in_schema=False)
@@ -105,6 +116,15 @@ def _add_error_handlers(app: FastAPI) -> None:
         what, status = f"{error.detail}. Nothing was done.", error.status_code
         return await from_route(request, HTTPError(kind, what, dict(error.headers or {}), status=status))
 
+    @app.exception_handler(sqlite3.OperationalError)
+    @app.exception_handler(OSError)
+    async def from_disk(request: Request, error: Exception) -> Response:
+        if isinstance(error, OSError) and error.errno not in FULL:
+            raise error
+        LOG.error("the server cannot write its files: %s", error)
+        wrong = "the server cannot write its files now. What was charged stays charged."
+        return await from_route(request, HTTPError("Busy", wrong, remedy="Tell the steward."))
+
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         # The text of the error stays in the server's log. Starlette sends this response past `Door`, so that
@@ -140,8 +160,11 @@ class Door:
                 if self.kept is None or not scope["path"].startswith(self.kept):
                     headers["Cache-Control"] = "no-store"
                 # The pattern of the route, not its path, which holds names.
-                pattern = getattr(scope.get("route"), "path", "-")
-                LOG.info("%s %s %d", scope["method"], pattern, message["status"])
+                pattern, status = getattr(scope.get("route"), "path", "-"), message["status"]
+                COUNTS[scope["method"], status] += 1
+                is_refused_write = status >= 400 and scope["method"] not in SAFE
+                level = logging.WARNING if is_refused_write else logging.INFO
+                LOG.log(level, "%s %s %d", scope["method"], pattern, status)
             await send(message)
 
         app = self.app
@@ -149,6 +172,40 @@ class Door:
         if host_name(Headers(scope=scope).get("host", "")) not in self.names:
             app = HTTPError("InvalidInput", "this server does not go by that name (--name NAME).").response()
         await app(scope, receive, send_with_headers)
+
+
+# Seconds from the opening of a connection, or from the first byte of a later request, until the end of its
+# header. Chosen by hand, not tuned.
+HEADER_SECONDS = 10.0
+
+
+class HeaderLimit(H11Protocol):
+    """A connection that is closed if the header of a request takes too long to arrive: a client that sends a
+    byte a minute would have it for as long as it likes."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Run the timer while a header is awaited, from its first byte on."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
 
 
 def _describe_bodies(app: FastAPI) -> None:

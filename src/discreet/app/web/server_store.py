@@ -175,7 +175,13 @@ class ServerStore:
     """Keeps one SQLite file and one key, used from the front process only."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise InvalidInput(
+                f"the folder {str(folder)!r} (--state) cannot be made ({error.strerror}). "
+                "Nothing was started."
+            ) from None
         self._key = load_key(folder / "server.key")
         self._lock = threading.RLock()
         self._db = sqlite3.connect(folder / "server.db", check_same_thread=False, isolation_level=None)
@@ -277,8 +283,9 @@ class ServerStore:
         rows = self._rows("SELECT role FROM people WHERE name = ?", name)
         return Role(rows[0][0]) if rows else None
 
-    def set_password(self, person: Person, password: str, old: str) -> None:
-        """Store the argon2id hash of a password; the hash is slow because passwords can be guessed.
+    def set_password(self, person: Person, password: str, old: str, cookie: str = "") -> None:
+        """Store the argon2id hash of a password; the hash is slow because passwords can be guessed. The
+        person's browser sessions end, but for that of the `cookie`.
 
         The password ends with the token by which the person was found, and one that is in force is replaced
         only by who knows it: nobody stays longer than their tokens.
@@ -298,6 +305,8 @@ class ServerStore:
                 "UPDATE people SET password = ?, password_token = ? WHERE name = ?",
                 (hashed, person.credential, person.name),
             )
+            kept = token_digest(self._key, cookie)
+            db.execute("DELETE FROM sessions WHERE person = ? AND digest != ?", (person.name, kept))
 
     def has_password(self, name: str) -> bool:
         """Return whether a person has a password that is in force."""
@@ -406,6 +415,12 @@ class ServerStore:
                     f"there is a dataset named {dataset.name!r} already. Nothing was added."
                 ) from None
 
+    def remove_dataset(self, name: str) -> None:
+        """Forget a dataset, with its grants and jobs; its files, and what was charged, stay."""
+        with self._write() as db:
+            db.execute("DELETE FROM jobs WHERE dataset = ?", (name,))
+            db.execute("DELETE FROM datasets WHERE name = ?", (name,))
+
     def datasets(self, person: Person) -> list[Dataset]:
         """Return the datasets that a person may see: all, but to an analyst only those granted to them."""
         rows = self._rows(_VISIBLE + " ORDER BY d.name", person.name, person.role != Role.ANALYST)
@@ -493,12 +508,16 @@ class ServerStore:
         )  # fmt: skip
         return (dict(zip(_JOB, rows[0][:-1], strict=True)), rows[0][-1]) if rows else None
 
-    def unfinished_jobs(self, person: str) -> list[dict[str, Any]]:
-        """Return all jobs of a person that wait or run."""
+    def count_jobs(self) -> dict[str, int]:
+        """Return how many jobs are in each state."""
+        return dict(self._rows("SELECT state, COUNT(*) FROM jobs GROUP BY state"))
+
+    def unfinished_jobs(self, person: str | None = None, dataset: str | None = None) -> list[dict[str, Any]]:
+        """Return all jobs of a person, or on a dataset, that wait or run."""
         rows = self._rows(
-            "SELECT id, dataset, created FROM jobs WHERE person = ? AND state IN ('waiting', 'running')",
-            person,
-        )
+            "SELECT id, dataset, created FROM jobs WHERE state IN ('waiting', 'running') "
+            "AND (? IS NULL OR person = ?) AND (? IS NULL OR dataset = ?)", person, person, dataset, dataset,
+        )  # fmt: skip
         return [{"id": job, "dataset": dataset, "created": created} for job, dataset, created in rows]
 
     def dropped_jobs(self, person: str) -> list[tuple[str, float, float]]:
@@ -524,6 +543,13 @@ class ServerStore:
         with self._write() as db:
             db.execute("INSERT INTO actions VALUES (?, ?, ?)", (time.time(), person, action))
 
-    def actions(self, last: int = 100) -> list[tuple[float, str, str]]:
-        rows = self._rows("SELECT time, person, action FROM actions ORDER BY rowid DESC LIMIT ?", last)
+    def actions(self, last: int = 100, first: int | None = None) -> list[tuple[float, str, str]]:
+        """Return the latest actions of stewards, the newest first; with `first` so many from that one on, the
+        oldest first."""
+        order = "DESC" if first is None else "ASC"
+        rows = self._rows(
+            f"SELECT time, person, action FROM actions ORDER BY rowid {order} LIMIT ? OFFSET ?",
+            last,
+            first or 0,
+        )
         return [(float(when), who, what) for when, who, what in rows]

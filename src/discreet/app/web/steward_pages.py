@@ -23,13 +23,12 @@ from .auth import Bounded, desk_of, granted, store_of
 from .bookkeeping import policy_fingerprint
 from .charts import exact
 from .problems import HTTPError
-from .rendering import form_of, page_person, render
+from .rendering import Reader, form_of, page_person, render
 from .server_store import Person, Role
 from .settings import Settings
 
 router = APIRouter(route_class=Bounded)
 Steward = Annotated[Person, Depends(page_person(Role.STEWARD))]
-Reader = Annotated[Person, Depends(page_person(Role.STEWARD, Role.AUDITOR))]
 # Endings of files that can be added as data.
 _DATA = (".parquet", ".csv", ".tsv", ".gz", ".zst", ".duckdb")
 # The most files that the form lists. Chosen by hand, not tuned, as are the limits of 200 lines on the other

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import importlib
 import json
+import logging
 import multiprocessing
 import signal
 import time
@@ -25,6 +26,7 @@ from ..._errors import DiscreetError, ReleaseFailed
 from .. import requests
 from .sessions import Folders
 
+LOG = logging.getLogger("discreet.workers")
 # Packages of discreet that a worker which reads data loads before its first request, beside the modules of
 # its verbs.
 PACKAGES = ("adaptive",)
@@ -258,6 +260,8 @@ class Lane:
     _turns: dict[str, asyncio.Semaphore] = field(default_factory=dict)
     _threads: ThreadPoolExecutor | None = None
     _stopped: bool = False
+    # how many workers have died, or were killed because they were late
+    ended: int = 0
     _starting: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -388,6 +392,8 @@ class Lane:
         except BaseException:
             reply = {"error": DIED, "touched": True, "dead": True}
         if reply.pop("dead", False):
+            self.ended += 1
+            LOG.warning("a worker %s", "was late and killed" if reply["error"] is TIMED_OUT else "has died")
             self._replace(worker)
         else:
             self.idle.put_nowait(worker)
