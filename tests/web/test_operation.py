@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import re
+import shutil
 import socket
 import sqlite3
 import threading
@@ -16,12 +17,13 @@ import httpx
 import pytest
 import uvicorn
 
+import discreet as dp
 from discreet import InvalidInput
 from discreet.app.cli import serve
 from discreet.app.web import Settings, build, workers
 from discreet.app.web import server as application
 from discreet.app.web.auth import Rates
-from discreet.app.web.server_store import Person, Role, ServerStore
+from discreet.app.web.server_store import ANY_STEWARD, Person, Role, ServerStore
 from discreet.app.web.sessions import Folders
 
 from .running import COUNT, Server, free_port
@@ -258,6 +260,32 @@ def test_a_steward_who_has_no_token_left_gets_one_on_the_machine(tmp_path, capsy
     with pytest.raises(InvalidInput, match="no steward here"):
         serve._new_steward_token(tmp_path, "ann")
     store.close()
+
+
+def test_a_copy_that_was_made_while_it_serves_is_put_back(tmp_path, capsys):
+    settings = serve.demo_settings(tmp_path, {}, epsilon=5.0)
+    state, copy, data = tmp_path / "state", tmp_path / "copy", tmp_path / "data"
+    running = ServerStore(state)
+    running.claim()
+    (dataset,) = running.datasets(ANY_STEWARD)
+    files = {"schema": Path(dataset.schema), "ledger": Path(dataset.ledger)}
+    dp.open(data / "health.parquet", **files).sql("SELECT COUNT(*) AS n FROM health", epsilon=0.5)
+    serve._back_up(state, copy)
+    assert re.fullmatch(r"health: \d+:[0-9a-f]{64}\n", capsys.readouterr().out)
+    assert {path.stat().st_mode & 0o077 for path in copy.iterdir()} == {0}
+    with pytest.raises(InvalidInput, match="new folder"):
+        serve._back_up(state, copy)
+    with pytest.raises(InvalidInput, match="Nothing was put back"):
+        serve._restore(tmp_path / "other", copy)
+    running.close()
+    shutil.rmtree(state)
+    for suffix in ("", ".key", "-lock"):
+        Path(dataset.ledger + suffix).unlink()
+    serve._restore(state, copy)
+    restored = ServerStore(state)
+    assert all(restored.by_token(token).name == name for name, _, token in settings.demo_tokens)
+    assert dp.open(data / "health.parquet", **files).spent == pytest.approx(0.5)
+    restored.close()
 
 
 def test_a_download_is_sent_from_a_file_that_is_deleted(server: Server):

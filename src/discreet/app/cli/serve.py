@@ -11,6 +11,7 @@ import atexit
 import dataclasses
 import logging
 import os
+import shutil
 import socket
 import ssl
 from contextlib import suppress
@@ -21,13 +22,14 @@ from typing import Any
 
 import typer
 
-from ..._errors import InvalidInput, MissingExtra
+from ..._errors import InvalidInput, LedgerError, MissingExtra
 from ..._public import Public, Unit
-from ...curator import Budget
+from ...curator import Budget, Ledger
+from ...curator.backups import back_up
 from ...tables import dump
 from ...tables.bundled import SCHEMA
 from ..requests import create_session
-from ..web.server_store import Dataset, Role, ServerStore
+from ..web.server_store import ANY_STEWARD, Dataset, Role, ServerStore
 from ..web.settings import Settings
 
 STATE = typer.Option(
@@ -78,10 +80,19 @@ def serve(
     new_steward_token: bool = typer.Option(
         False, "--new-steward-token", help="Print a new token of the steward (--steward), and end."
     ),
+    backup: Path = typer.Option(
+        None,
+        "--backup",
+        help="Copy state, ledgers and keys to this new folder, also while others ask, and end.",
+    ),
+    restore: Path = typer.Option(None, "--restore", help="Put such a copy back, over nothing that is there."),
     demo: bool = DEMO,
 ) -> None:
     if new_steward_token:
         _new_steward_token(state, steward)
+        return
+    if backup or restore:
+        _back_up(state, backup) if backup else _restore(state, restore)
         return
     _check_tls(host, certificate, key, behind_tls)
     level = os.environ.get("DISCREET_LOG", "WARNING")
@@ -215,12 +226,56 @@ def _run(settings: Any, listening: socket.socket, certificate: Path | None, key:
         raise typer.Exit(2)
 
 
+def _back_up(state: Path, target: Path) -> None:
+    """Copy a server's database and key, and each dataset's ledger with its vault and key, and print the
+    anchors of the copies. Each copy is one state of its ledger; the database has no budgets."""
+    store = _existing_store(state)
+    try:
+        target.mkdir(mode=0o700)
+    except OSError as error:
+        raise InvalidInput(
+            f"{str(target)!r} cannot be made as a new folder ({error.strerror}). Nothing was copied."
+        ) from None
+    store.copy_to(target)
+    for dataset in store.datasets(ANY_STEWARD):
+        copied = target / f"{dataset.name}.ledger"
+        try:
+            back_up(Ledger(Path(dataset.ledger)), copied)
+            typer.echo(f"{dataset.name}: {Ledger(copied).anchor}")
+        except LedgerError as error:
+            typer.echo(f"{dataset.name}: NOT copied. {error}")
+    store.close()
+
+
+def _restore(state: Path, source: Path) -> None:
+    """Put a copy of `_back_up` back: the state into a new folder, each ledger where it was."""
+    copied = _existing_store(source)
+    # The ledger, its key, and its vault: what was copied of them.
+    moves = [(source / name, state / name) for name in ("server.db", "server.key")]
+    for dataset in copied.datasets(ANY_STEWARD):
+        for suffix in ("", ".key", "-vault"):
+            part = source / f"{dataset.name}.ledger{suffix}"
+            moves += [(part, Path(dataset.ledger + suffix))] if part.exists() else []
+    copied.close()
+    if there := [str(target) for _, target in moves if os.path.lexists(target)]:
+        raise InvalidInput(f"{there[0]!r} exists. Nothing was put back. Move away what is there first.")
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for part, target in moves:
+        shutil.copytree(part, target) if part.is_dir() else shutil.copy2(part, target)
+        typer.echo(str(target))
+
+
+def _existing_store(state: Path) -> ServerStore:
+    """Return the store in a folder, which must have one."""
+    if not (state / "server.db").exists():
+        raise InvalidInput(f"there is no server in the folder {str(state)!r} (--state). Nothing was done.")
+    return ServerStore(state)
+
+
 def _new_steward_token(state: Path, name: str) -> None:
     """Print a new token of a steward, who is added if nobody has the name: whoever can write to the folder of
     the state is the steward, also where all tokens are lost. The server may run meanwhile."""
-    if not (state / "server.db").exists():
-        raise InvalidInput(f"there is no server in the folder {str(state)!r} (--state). No token was made.")
-    store = ServerStore(state)
+    store = _existing_store(state)
     role = store.role_of(name)
     if role is None:
         store.add_person(name, Role.STEWARD)

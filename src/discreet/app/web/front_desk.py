@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from ...curator.postgres_store import is_pointer
 from .problems import HTTPError
-from .server_store import Dataset, Person, Role, ServerStore
+from .server_store import ANY_STEWARD, Dataset, Person, Role, ServerStore
 from .settings import Settings
 from .verbs import takes_long
 from .workers import DIED, NOT_STARTED, TIMED_OUT, Lane, WorkersFailed
@@ -174,10 +174,7 @@ class PublicTimes:
         """
         # One ledger may be served under two names of datasets.
         location = ledger_location(dataset.ledger)
-        ledgers = {
-            other.name: ledger_location(other.ledger)
-            for other in self._store.datasets(Person("", Role.STEWARD))
-        }
+        ledgers = {other.name: ledger_location(other.ledger) for other in self._store.datasets(ANY_STEWARD)}
         unfinished = [
             float(job["created"])
             for job in self._store.unfinished_jobs(person.name)
@@ -232,8 +229,7 @@ class FrontDesk:
 
     def _datasets_to_open(self) -> list[dict[str, str]]:
         """Return the datasets that a new worker opens before it is asked anything: all of them."""
-        steward = Person("", Role.STEWARD)
-        return [dataset.to_json() for dataset in self.store.datasets(steward)]
+        return [dataset.to_json() for dataset in self.store.datasets(ANY_STEWARD)]
 
     @property
     def waiting(self) -> int:

@@ -108,6 +108,10 @@ class Person:
         return STEWARD if self.role is Role.STEWARD else self.name
 
 
+# Stands for whoever may see everything.
+ANY_STEWARD = Person("", Role.STEWARD)
+
+
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """Says where a dataset, its schema and its ledger are."""
@@ -221,6 +225,16 @@ class ServerStore:
                 "first, or give each server a --state of its own."
             )
         self._claim = claim
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy database and key to a folder, also while they are used: what SQLite copies is one state."""
+        for name in ("server.db", "server.key"):
+            os.close(_system.create_file(folder / name))
+        copied = sqlite3.connect(folder / "server.db")
+        self._db.backup(copied)
+        copied.execute("PRAGMA journal_mode=DELETE")
+        copied.close()
+        (folder / "server.key").write_bytes(self._key)
 
     def close(self) -> None:
         self._db.close()
