@@ -198,13 +198,21 @@ def test_a_header_that_takes_too_long_ends_its_connection(tmp_path, monkeypatch)
     app.state.store.close()
 
 
-def test_refused_writes_and_dead_workers_are_logged(tmp_path, caplog):
+def test_refused_writes_and_dead_workers_are_logged(tmp_path, caplog, monkeypatch):
     app, port = build(Settings(state=tmp_path)), free_port()
-    with caplog.at_level(logging.WARNING), running(app, port):
-        httpx.post(f"http://127.0.0.1:{port}/api/v1/people", json={"name": "secret"})
-        httpx.get(f"http://127.0.0.1:{port}/api/v1/people")
+    app.state.store.add_person("ann", Role.ANALYST)
+    headers = {"Authorization": f"Bearer {app.state.store.issue_token('ann', 1)[0]}"}
+    monkeypatch.setattr(application, "LINES", Rates(0.0, 3))
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1")
+    with caplog.at_level(logging.WARNING), running(app, port), client:
+        client.post("/people", json={"name": "secret"})
+        client.get("/people", headers=headers)
+        for _ in range(9):
+            client.post("/people", json={"name": "secret"}, headers=headers)
     lines = [record.getMessage() for record in caplog.records if record.name == "discreet.access"]
-    assert lines == ["POST /api/v1/people 401"], "the pattern of a refused write, and of no read"
+    assert lines == ["POST /api/v1/people 403"] * 3, (
+        "patterns of refused writes, of no stranger's, and not all"
+    )
     app.state.store.close()
     caplog.clear()
 

@@ -26,7 +26,7 @@ from ... import __version__
 from ..._errors import DiscreetError
 from ..requests import error_json
 from . import api, bodies, pages, steward_pages
-from .auth import SAFE, SCHEMA, Gate
+from .auth import SAFE, SCHEMA, Gate, Rates
 from .front_desk import FrontDesk
 from .problems import HTTPError
 from .rendering import error_page
@@ -36,6 +36,8 @@ from .settings import Settings
 LOG = logging.getLogger("discreet.access")
 # How many requests were answered, by method and status (`pages.metrics`).
 COUNTS: Counter[tuple[str, int]] = Counter()
+# Lines about refused writes: one a second, and up to 100 at once. Chosen by hand, not tuned.
+LINES = Rates(1.0, 100)
 # What a full disk, or one that cannot be written, says.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 STATIC = Path(__file__).parent / "static"
@@ -162,8 +164,9 @@ class Door:
                 # The pattern of the route, not its path, which holds names.
                 pattern, status = getattr(scope.get("route"), "path", "-"), message["status"]
                 COUNTS[scope["method"], status] += 1
-                is_refused_write = status >= 400 and scope["method"] not in SAFE
-                level = logging.WARNING if is_refused_write else logging.INFO
+                # Not those of strangers, and of nobody very many: a log must not fill the disk.
+                is_refused_write = status >= 400 and status not in (401, 429) and scope["method"] not in SAFE
+                level = logging.WARNING if is_refused_write and LINES.take("") else logging.INFO
                 LOG.log(level, "%s %s %d", scope["method"], pattern, status)
             await send(message)
 
