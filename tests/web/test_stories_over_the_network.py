@@ -178,7 +178,7 @@ def test_a_story_is_the_same_over_the_network(path, tmp_path, monkeypatch):
         monkeypatch.setattr(sessions, "open", network.connected)
         monkeypatch.setattr(SessionBase, "as_analyst", network.as_analyst())
         # Times are not what is tested: a release is listed at once.
-        monkeypatch.setattr(front_desk.PublicTimes, "horizon", lambda *_: time.time() + 60)
+        monkeypatch.setattr(front_desk.PublicTimes, "horizon", lambda *_: {"horizon": time.time() + 60})
         if path.suffix == ".md":
             read_page(path)
         else:
