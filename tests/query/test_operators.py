@@ -18,7 +18,7 @@ from discreet.core import nodes
 from discreet.core.domain import Kind, number
 from discreet.core.errors import Refusal
 from discreet.core.nodes import Column, Literal, OutputReference, make
-from discreet.query import Query, QueryError
+from discreet.query import Query, QueryError, computing
 from discreet.tables import connect
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 
@@ -77,7 +77,7 @@ def on_released(expression, a, b):
         return node
 
     given_values = [np.array([np.nan if v is None else v]) for v in (a, b)]
-    return float(np.ravel(nodes.value(swapped(expression), [], given_values))[0])
+    return float(np.ravel(computing.value(swapped(expression), [], given_values))[0])
 
 
 @settings(
@@ -257,7 +257,7 @@ def test_what_is_computed_from_released_texts_days_and_conditions_is_what_the_en
 @pytest.mark.parametrize("number", [0.04, 9.94, 99.94, 99.95, -99.95, 100.0, 5000.0, 1e300])
 def test_a_released_number_that_does_not_fit_a_decimal_is_missing_as_in_the_engine(number):
     call = make("decimal", OutputReference("aggregate", 0, A.domain), Literal(3), Literal(1))
-    released = float(nodes.value(call, [], [np.array([number])])[0])
+    released = float(computing.value(call, [], [np.array([number])])[0])
     ((expected,),) = CON.sql(
         f"SELECT CAST(TRY_CAST({number!r}::DOUBLE AS DECIMAL(3, 1)) AS DOUBLE)"
     ).fetchall()

@@ -13,7 +13,7 @@ from discreet import Bounds, Categories, Public, Related, Unit
 from discreet.core import nodes
 from discreet.core.domain import number
 from discreet.core.nodes import Column, Literal, make
-from discreet.query import Query, QueryError
+from discreet.query import Query, QueryError, computing
 from discreet.tables import connect
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 from discreet.tables.semantics import engine_values
@@ -171,7 +171,7 @@ def test_one_rule_for_halves_and_negatives(ours, plain):
     con.executemany("INSERT INTO g VALUES (?)", [[value] for value in GRID])
     text = DUCKDB.write(nodes.sql(ours))
     rows = con.execute(f"SELECT a, {text}, CAST({plain} AS DOUBLE) FROM g").fetchall()
-    released = nodes.value(_swapped(ours), [], [np.array([row[0] for row in rows])])
+    released = computing.value(_swapped(ours), [], [np.array([row[0] for row in rows])])
     for (a, mine, theirs), after in zip(rows, released, strict=True):
         assert mine == theirs, (a, mine, theirs)
         assert after == theirs, (a, after, theirs)

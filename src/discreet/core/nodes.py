@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
-import numpy as np
 from sqlglot import exp
 
 from ..tables import semantics
@@ -219,39 +218,6 @@ def _compared(node: Expr) -> str:
     """Return the key of what is compared: numbers are compared as DOUBLE, however they are written."""
     is_number = isinstance(node, Literal) and type(node.content) in (int, float)
     return f"number:{float(node.content)!r}" if is_number else key(node)  # type: ignore[union-attr]
-
-
-def value(node: Expr, keys: list[Any], aggregates: list[Any]) -> Any:
-    """Compute an expression after aggregation from the released `keys` and `aggregates`, arrays with one
-    entry per group; NULL is NaN among numbers and None among texts."""
-    if isinstance(node, OutputReference):
-        return (keys if node.kind == "key" else aggregates)[node.index]
-    if isinstance(node, Literal):
-        return _plain(node.content)
-    assert isinstance(node, Call)
-    function = OPERATORS[node.op].value
-    # checked before, by `computable`
-    assert function is not None
-    return function(*(value(arg, keys, aggregates) for arg in node.args))
-
-
-def _plain(content: Any) -> Any:
-    """Return a literal as numpy computes with it: NULL as NaN, dates and texts as objects."""
-    if content is None:
-        return np.float64(np.nan)
-    if isinstance(content, bool | int | float):
-        return np.float64(content)
-    if isinstance(content, date):
-        return np.array(content.isoformat(), dtype=object)
-    return np.array(content, dtype=object)
-
-
-def computable(node: Expr) -> bool:
-    """Return whether `value` can compute an expression after aggregation: it reads no column of the table,
-    and all its operators have a computation on released values."""
-    return all(not isinstance(n, Call) or OPERATORS[n.op].value is not None for n in walk(node)) and not any(
-        isinstance(n, Column) for n in walk(node)
-    )
 
 
 def is_text(node: Expr) -> bool:

@@ -21,10 +21,11 @@ from ..core.domain import EXACT, Kind, ValueDomain
 from ..core.errors import Node, QueryError, Refusal, refuse
 from ..core.form import checked, groups_of
 from ..core.measures import GroupKey
-from ..core.nodes import Call, Expr, Literal, OutputReference, computable, key, make, walk
+from ..core.nodes import Call, Expr, Literal, OutputReference, key, make, walk
 from ..core.sources import Carried, From, source_key
 from .aggregates import Aggregate, Aggregates, result_of
 from .binder import Binder, by_position, named, only
+from .computing import computable
 from .parse import hinted, parse, why_not
 from .relation import Relation, Relations, Scope
 

@@ -16,9 +16,10 @@ import numpy as np
 from ..core.choosing import shown
 from ..core.domain import Kind, ValueDomain
 from ..core.measures import Measure
-from ..core.nodes import OutputReference, value, walk
+from ..core.nodes import OutputReference, walk
 from ..core.question import Noise
 from .aggregates import Aggregate
+from .computing import value
 from .plan import Plan
 from .recipes import PAIRED, Recipe, Recipes
 

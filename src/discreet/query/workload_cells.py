@@ -21,8 +21,9 @@ from ..core.domain import Kind
 from ..core.errors import QueryError
 from ..core.exact import public_keys
 from ..core.marks import MISSING, Family, Mark, RowCounts
-from ..core.nodes import Call, Column, Expr, Literal, OutputReference, computable, make, value, walk
+from ..core.nodes import Call, Column, Expr, Literal, OutputReference, make, walk
 from ..core.sources import Filtered, From, is_within_range, source_key
+from .computing import computable, value
 from .plan import Plan
 from .recipes import Recipes
 
