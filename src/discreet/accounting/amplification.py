@@ -89,6 +89,6 @@ def iteration(
     _require.must(order > 1, "order", order, "above 1")
     _require.positive(lipschitz=lipschitz, noise=noise, step_size=step_size, smoothness=smoothness)
     _require.integer(steps_after=steps_after, at_least=0)
-    if step_size > 2 / smoothness:
-        raise _require.fail("step_size", step_size, f"at most 2 / smoothness = {2 / smoothness:g}")
+    largest = 2 / smoothness
+    _require.must(step_size <= largest, "step_size", step_size, f"at most 2 / smoothness = {largest:g}")
     return order * 2 * (lipschitz / noise) ** 2 / (steps_after + 1) * (1 + 1e-14)

@@ -114,8 +114,7 @@ def _excess_function(
     assert tpr is not None
     assert fpr is not None
     _require.open_probability(tpr=tpr, fpr=fpr)
-    if tpr <= fpr:
-        raise _require.fail("tpr", tpr, f"above fpr = {fpr:g}: guessing alone reaches that")
+    _require.must(tpr > fpr, "tpr", tpr, f"above fpr = {fpr:g}: guessing alone reaches that")
     return lambda event: _log_ratio(1 - pricing.tradeoff(event, alpha=fpr, accountant=accountant), tpr)
 
 

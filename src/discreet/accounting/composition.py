@@ -623,8 +623,8 @@ def optimal_delta(epsilon: float, times: int, total: float) -> float:
     """
     _require.non_negative(epsilon=epsilon, total=total)
     _require.integer(times=times, at_least=1)
-    if times > _MANY_EQUAL:
-        raise _require.fail("times", times, f"at most {_MANY_EQUAL}: more would take too much memory")
+    allowed = f"at most {_MANY_EQUAL}: more would take too much memory"
+    _require.must(times <= _MANY_EQUAL, "times", times, allowed)
     if epsilon == 0 or _require.exact(epsilon, "epsilon") * times <= _require.exact(total, "total"):
         return 0.0
     return min(1.0, _delta(*_losses(epsilon, times), total))

@@ -90,8 +90,8 @@ def read(event: Any, neighbors: Neighbors) -> ev.Event:  # noqa: C901 - one case
         case theirs.SampledWithoutReplacementDpEvent(source_dataset_size=size, sample_size=sample):
             return ev.SampledWithoutReplacement(event=inside(), size=size, sample=sample)
         case theirs.TruncatedSubsampledGaussianDpEvent(sampling_probability=rate, noise_multiplier=z):
-            if neighbors is not ZERO_OUT:
-                raise _require.fail("neighbors", str(neighbors), "zero_out, as sizes are limited")
+            wanted = "zero_out, as sizes are limited"
+            _require.must(neighbors is ZERO_OUT, "neighbors", str(neighbors), wanted)
             noise = ev.Gaussian(noise_multiplier=z, neighbors=ZERO_OUT)
             size, limit = event.dataset_size, event.truncated_batch_size
             return ev.TruncatedPoisson(event=noise, rate=rate, size=size, limit=limit)

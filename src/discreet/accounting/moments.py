@@ -52,9 +52,8 @@ def integrals(moment: int, rate: float, noise_multiplier: float) -> MomentPair:
     _require.probability(rate=rate)
     _require.must(rate != 0, "rate", rate, "above zero")
     _require.positive(noise_multiplier=noise_multiplier)
-    if noise_multiplier < _LEAST_NOISE:
-        raise _require.fail("noise_multiplier", noise_multiplier, f"at least {_LEAST_NOISE:g}")
     s = noise_multiplier
+    _require.must(s >= _LEAST_NOISE, "noise_multiplier", s, f"at least {_LEAST_NOISE:g}")
     step = s / 32
     z = np.arange(-(moment + 1) - 40 * s, moment + 2 + 40 * s, step)
     log_m0 = -z * z / (2 * s * s) - math.log(s * math.sqrt(2 * math.pi))

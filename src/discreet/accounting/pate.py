@@ -238,10 +238,8 @@ def release_rdp(order: float, *, beta: float, noise: float) -> float:
     _require.positive(beta=beta, noise=noise)
     margin = 1 + order * math.expm1(-2 * beta)
     shrunk = 1 - (order - 1) * math.expm1(2 * beta)
-    if not (order > 1 and margin > 0 and shrunk > 0):
-        raise _require.fail(
-            "order", order, f"between 1 and 1 / (1 - exp(-2 beta)) = {-1 / math.expm1(-2 * beta):g}"
-        )
+    wanted = f"between 1 and 1 / (1 - exp(-2 beta)) = {-1 / math.expm1(-2 * beta):g}"
+    _require.must(order > 1 and margin > 0 and shrunk > 0, "order", order, wanted)
     shift = order / (2 * noise**2 * shrunk)
     scale = (-math.log(margin) / 2 - order * beta) / (order - 1)
     return (shift + max(scale, 0.0)) * (1 + 1e-12) + 1e-14
