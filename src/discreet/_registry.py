@@ -52,7 +52,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     ),
     "local": ("local",),
     "matrix": ("mechanisms.matrix",),
-    "mechanisms": ("mechanisms",),
+    "mechanisms": ("mechanisms", "mechanisms.votes"),
     "public": ("_public",),
     "query": ("query", "query.workload"),
     "streaming": ("streaming",),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from discreet import _require
-from discreet._errors import InvalidInput, UnknownOption
+from discreet._errors import Halted, InvalidInput, UnknownOption
 from discreet._require import (
     EXACT,
     FLOAT,
@@ -162,3 +162,23 @@ def test_a_limit_that_only_type_checkers_import_is_an_error_and_not_no_limit() -
 
     with pytest.raises(TypeError, match="not imported when the program runs"):
         Careless(0.5)
+
+
+def test_what_cannot_be_converted_is_refused_and_our_own_errors_pass() -> None:
+    with pytest.raises(InvalidInput, match="numbers are needed"), _require.refusing("numbers are needed."):
+        float("ten")
+    refusal = _require.fail("times", "ten", "a number")
+    with pytest.raises(InvalidInput, match="times must be a number"), _require.refusing(refusal, KeyError):
+        {}["ten"]
+    with pytest.raises(Halted, match="over"), _require.refusing("numbers are needed."):
+        raise Halted("over.")
+    with pytest.raises(KeyError, match="ten"), _require.refusing("numbers are needed."):
+        {}["ten"]
+
+
+def test_a_package_offers_what_it_has_but_modules_and_private_names() -> None:
+    assert list(_require.offered({"_own": 1, "np": np, "Side": Side, "FULL": 2}, "lazy")) == [
+        "lazy",
+        "Side",
+        "FULL",
+    ]

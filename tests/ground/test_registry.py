@@ -1,5 +1,6 @@
 """Descriptions: exact both ways, closed, and checked by the class itself."""
 
+import dataclasses
 import json
 from fractions import Fraction
 
@@ -16,6 +17,7 @@ from discreet import (
     InvalidInput,
     Public,
     Unit,
+    _registry,
 )
 from discreet import accounting as acc
 from discreet._registry import described, from_json, registered, to_json
@@ -126,3 +128,21 @@ def test_a_tag_belongs_to_one_class():
     with pytest.raises(DescriptionError, match="two classes"):
         described("accounting.PureDP")(Other)
     assert registered()["accounting.PureDP"] is acc.PureDP
+
+
+def test_a_described_class_is_a_frozen_dataclass_with_slots_and_keywords_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_registry, "_CLASSES", {})
+    monkeypatch.setattr(_registry, "_TAGS", {})
+
+    class Plain:
+        size: int = 1
+
+    Plain.__module__, Plain.__qualname__ = "discreet.mechanisms", "Plain"
+    made: type = described("mechanisms.Plain")(Plain)
+    assert "size" in vars(made)["__slots__"]
+    with pytest.raises(dataclasses.FrozenInstanceError, match="size"):
+        made(size=2).size = 3
+    with pytest.raises(InvalidInput, match="Plain"):
+        made(2)
