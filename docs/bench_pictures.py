@@ -76,8 +76,8 @@ def accounting() -> Picture:
     rows = [row for row in table("proofs/pld.md", "rate, noise, steps, delta") if "ms" in row["ours"]]
     columns = {
         "ours": "discreet, certified",
-        "dp-accounting 0.6.0": "dp-accounting",
-        "prv-accountant 0.2.0": "prv-accountant",
+        "dp-accounting 0.6.0, default / equal": "dp-accounting",
+        "prv-accountant 0.2.0, default / equal": "prv-accountant",
     }
     return bars(
         "Epsilon of DP-SGD: milliseconds of CPU time", "ms", rows, "rate, noise, steps, delta", columns
