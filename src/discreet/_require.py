@@ -20,7 +20,7 @@ from enum import StrEnum
 from fractions import Fraction
 from numbers import Integral, Rational
 from numbers import Real as AnyReal
-from types import NoneType, UnionType
+from types import ModuleType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -77,6 +77,22 @@ def that(holds: object, otherwise: str) -> None:
     `otherwise` is the message."""
     if not holds:
         raise InvalidInput(otherwise)
+
+
+class refusing:
+    """Refuses, with a message or an error, what cannot be converted inside: a TypeError, a ValueError, an
+    OverflowError, or one of `more`. Our own errors pass."""
+
+    def __init__(self, refusal: str | InvalidInput, *more: type[Exception]) -> None:
+        self._refusal = refusal
+        self._kinds: tuple[type[Exception], ...] = (TypeError, ValueError, OverflowError, *more)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, self._kinds) and not isinstance(error, DiscreetError):
+            raise InvalidInput(self._refusal) if isinstance(self._refusal, str) else self._refusal from None
 
 
 # The largest number of characters of a bad argument that a message shows. A convention.
@@ -290,6 +306,15 @@ def did_you_mean(name: str, names: Iterable[Any]) -> str:
     by_lower = {str(candidate).lower(): str(candidate) for candidate in reversed(list(names))}
     nearest = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
     return f" Did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
+
+
+def offered(names: Mapping[str, Any], *more: str) -> Iterator[str]:
+    """Yield the public names of a package, its `__all__`: what its `__init__` imports or makes, but modules
+    and private names, and `more`. `names` are its globals."""
+    yield from more
+    for name, thing in names.items():
+        if not (name.startswith("_") or isinstance(thing, ModuleType)):
+            yield name
 
 
 def no_attribute(

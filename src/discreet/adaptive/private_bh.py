@@ -17,7 +17,6 @@ Benjamini & Hochberg is applied to the noisy evidence. Where we differ, and why:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated
@@ -26,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
-from .._errors import InvalidInput
 from .._registry import described
 from .._require import NON_EMPTY, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, instance_of
 from ..accounting import Event, compose
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerLaplace
 from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..mechanisms.selection import TopK
@@ -47,7 +46,6 @@ _HYPOTHESIS = instance_of(Hypothesis, "a Hypothesis(statistic=..., null=...)")
 
 
 @described("adaptive.Discoveries")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Discoveries:
     """Holds the peeled hypotheses by position, in the order of the choices; the p-value of each, noise
     included; and the positions of the rejected hypotheses.
@@ -59,7 +57,6 @@ class Discoveries:
 
 
 @described("adaptive.PrivateBenjaminiHochberg")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateBenjaminiHochberg(Mechanism):
     """Rejects some of `hypotheses`, at most `candidates`, with a false discovery rate of at most `alpha`.
 
@@ -104,12 +101,11 @@ class PrivateBenjaminiHochberg(Mechanism):
     def __post_init__(self) -> None:
         if self.delta is not None:
             check_budget(self.epsilon, self.delta)
-        if self.candidates > len(self.hypotheses):
-            raise _require.fail(
-                "candidates", self.candidates, f"at most the {len(self.hypotheses)} hypotheses"
-            )
-        if self.paper and self.score != "log p":
-            raise InvalidInput("the paper's thresholds are for score='log p'.")
+        count, wanted = len(self.hypotheses), f"at most the {len(self.hypotheses)} hypotheses"
+        _require.must(self.candidates <= count, "candidates", self.candidates, wanted)
+        _require.that(
+            not self.paper or self.score == "log p", "the paper's thresholds are for score='log p'."
+        )
         for hypothesis in self.hypotheses:
             hypothesis.check(self.public, hypothesis.statistic.sensitivity(self.public).linf)
 
@@ -145,9 +141,7 @@ class PrivateBenjaminiHochberg(Mechanism):
 
     @property
     def noise(self) -> IntegerLaplace:
-        return IntegerLaplace.for_epsilon(
-            self.part_epsilon, sensitivity=self.grid_sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.part_epsilon, self.grid_sensitivity)
 
     @property
     def event(self) -> Event:

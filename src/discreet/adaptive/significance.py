@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -55,22 +55,12 @@ from .._registry import described
 from .._require import EXACT, INTEGER, LISTED, POSITIVE, PRICE, Limit, Real, among, at_least, at_most
 from ..accounting import Event, compose
 from ..mechanisms import arrow_columns
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerLaplace, laplace_sum_error
 from ..mechanisms.protocols import Integers, Mechanism, Release, Sensitivity, check_source, release
 from ..mechanisms.statistics import ROWS, Histogram, require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
-
-__all__ = [
-    "CrossCounts",
-    "GoodnessOfFitTest",
-    "GroupSums",
-    "IndependenceTest",
-    "ProportionTest",
-    "TestResult",
-    "TwoSampleMeanTest",
-    "YesNo",
-]
 
 Floats = NDArray[np.float64]
 ALTERNATIVES = ("two-sided", "greater", "less")
@@ -86,7 +76,6 @@ _LARGEST_DISCRETE_SCALE = 2.0**50
 
 
 @described("adaptive.TestResult")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TestResult:
     """Holds the noisy statistic and its p-value.
 
@@ -199,12 +188,11 @@ def check_groups(
     undeclared or repeated ones, and fewer or more than allowed."""
     declared = public.categories(column).values
     chosen = declared if groups is None else _require.listed(groups=groups)
-    if any(isinstance(v, bool) or not isinstance(v, str | int) or v not in declared for v in chosen):
-        raise _require.fail("groups", chosen, f"declared categories of column {column!r}")
-    too_many = at_most is not None and len(chosen) > at_most
-    if len(set(chosen)) < len(chosen) or len(chosen) < at_least or too_many:
-        number = f"at least {at_least}" if at_most is None else str(at_most)
-        raise _require.fail("groups", chosen, f"{number} different categories")
+    known = all(isinstance(v, str | int) and not isinstance(v, bool) and v in declared for v in chosen)
+    _require.must(known, "groups", chosen, f"declared categories of column {column!r}")
+    fits = len(set(chosen)) == len(chosen) and at_least <= len(chosen) <= (at_most or len(chosen))
+    number = f"at least {at_least}" if at_most is None else str(at_most)
+    _require.must(fits, "groups", chosen, f"{number} different categories")
     return chosen
 
 
@@ -216,7 +204,6 @@ _MAX_TRIALS = 10**9
 
 
 @described("adaptive.YesNo")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class YesNo:
     """Counts the rows that are a success, and those that are not. Rows without a value count in neither.
 
@@ -239,14 +226,16 @@ class YesNo:
         """Refuse a column whose declaration does not fit `success`."""
         require_rows(public)
         declaration, success = public.fact(self.column), self.success
-        if not isinstance(declaration, Boolean | Categories | Bounds):
-            raise InvalidInput(f"column {self.column!r} must be declared as Boolean, Categories or Bounds.")
-        if isinstance(declaration, Boolean) and success is not None:
-            raise _require.fail("success", success, "None: the column is true or false")
-        if isinstance(declaration, Categories) and success not in declaration.values:
-            raise _require.fail("success", success, f"a declared category of column {self.column!r}")
-        if isinstance(declaration, Bounds) and (success is None or isinstance(success, str)):
-            raise _require.fail("success", success, "the smallest number that counts as a success")
+        if isinstance(declaration, Boolean):
+            fits, wanted = success is None, "None: the column is true or false"
+        elif isinstance(declaration, Categories):
+            fits, wanted = success in declaration.values, f"a declared category of column {self.column!r}"
+        else:
+            what = f"column {self.column!r} must be declared as Boolean, Categories or Bounds."
+            _require.that(isinstance(declaration, Bounds), what)
+            fits = success is not None and not isinstance(success, str)
+            wanted = "the smallest number that counts as a success"
+        _require.must(fits, "success", success, wanted)
 
     def length(self, public: Public) -> int:
         return 2
@@ -279,7 +268,6 @@ class YesNo:
 
 
 @described("adaptive.ProportionTest")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProportionTest(Mechanism):
     """Tests the null hypothesis that each row is a success with probability `chance`, independently of the
     others. For the alternative "greater" the null is a probability of at most `chance`, for "less" of at
@@ -321,9 +309,7 @@ class ProportionTest(Mechanism):
     @property
     def noise(self) -> IntegerLaplace:
         sensitivity = 1 if self.trials is not None else self.statistic.sensitivity(self.public)
-        return IntegerLaplace.for_epsilon(
-            self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.epsilon, sensitivity)
 
     @property
     def event(self) -> Event:
@@ -456,7 +442,6 @@ _LARGEST = 0.1
 
 
 @described("adaptive.GroupSums")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSums:
     """Sums, for each group, (value - center)**power over its rows, where value is that of `column` in whole
     steps; power 0 counts the rows.
@@ -487,8 +472,8 @@ class GroupSums:
         ends = [(extreme - self.center) ** self.power for extreme in (grid.low, grid.high)]
         if self.power == 2 and grid.low <= self.center <= grid.high:
             ends.append(0)
-        if max(abs(end) for end in ends) >= arrow_columns.LIMIT:
-            raise InvalidInput(f"column {self.column!r} has too many steps of {self.step}.")
+        within = max(abs(end) for end in ends) < arrow_columns.LIMIT
+        _require.that(within, f"column {self.column!r} has too many steps of {self.step}.")
         return min(ends), max(ends)
 
     def sensitivity(self, public: Public) -> Sensitivity:
@@ -534,7 +519,6 @@ class _Measured(NamedTuple):
 
 
 @described("adaptive.TwoSampleMeanTest")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TwoSampleMeanTest(Mechanism):
     """Tests whether `column` has the same mean in two `groups`, categories of column `group` (by default the
     two that are declared).
@@ -570,8 +554,8 @@ class TwoSampleMeanTest(Mechanism):
         check_columns(column=self.column, group=self.group)
         check_groups(self.public, self.group, self.groups, 2, 2)
         grid = self._grid
-        if not 1 <= grid.high - grid.low <= _MAX_STEPS:
-            raise _require.fail("step", self.step, f"such that the bounds are 1 to {_MAX_STEPS} steps apart")
+        wanted = f"such that the bounds are 1 to {_MAX_STEPS} steps apart"
+        _require.must(1 <= grid.high - grid.low <= _MAX_STEPS, "step", self.step, wanted)
 
     @property
     def statistics(self) -> tuple[GroupSums, GroupSums, GroupSums]:
@@ -591,10 +575,8 @@ class TwoSampleMeanTest(Mechanism):
     def noises(self) -> tuple[IntegerLaplace, ...]:
         epsilon = _require.exact(self.epsilon, "epsilon")
         return tuple(
-            IntegerLaplace.for_epsilon(
-                epsilon * share / sum(_EPSILON_SHARES),
-                sensitivity=statistic.sensitivity(self.public),
-                neighbors=self.public.neighbors,
+            laplace_noise(
+                self.public, epsilon * share / sum(_EPSILON_SHARES), statistic.sensitivity(self.public)
             )
             for statistic, share in zip(self.statistics, _EPSILON_SHARES, strict=True)
         )
@@ -711,7 +693,6 @@ _MAX_DRAWS = 10**7
 
 
 @described("adaptive.CrossCounts")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCounts:
     """Counts the rows with each pair of declared categories of `first` and `second`, in row-major order
     (`first` is the row of the table of counts). A row with a missing value is not counted.
@@ -766,9 +747,7 @@ class _FromCounts(Mechanism):
     @property
     def noise(self) -> IntegerLaplace:
         sensitivity = self.statistic.sensitivity(self.public)
-        return IntegerLaplace.for_epsilon(
-            self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.epsilon, sensitivity)
 
     @property
     def event(self) -> Event:
@@ -807,7 +786,6 @@ class _FromCounts(Mechanism):
 
 
 @described("adaptive.GoodnessOfFitTest")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GoodnessOfFitTest(_FromCounts):
     """Tests whether the categories of `column` have these `shares`, in the order in which they are declared.
 
@@ -847,8 +825,7 @@ class GoodnessOfFitTest(_FromCounts):
             f"shares: it must be one for each, and from 2 to {_MAX_CELLS}.",
         )
         total = math.fsum(_require.float_or_inf(share) for share in self.shares)
-        if not abs(total - 1) < 1e-9:
-            raise InvalidInput(f"the shares add up to {total:.6g}, not to 1.")
+        _require.that(abs(total - 1) < 1e-9, f"the shares add up to {total:.6g}, not to 1.")
 
     @property
     def statistic(self) -> Histogram:
@@ -900,7 +877,6 @@ def _pearson_of_shares(tables: Floats, shares: Floats, people: int, scale: float
 
 
 @described("adaptive.IndependenceTest")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IndependenceTest(_FromCounts):
     """Tests whether the categories of `first` and of `second` are independent of each other.
 

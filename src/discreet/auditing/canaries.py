@@ -31,7 +31,6 @@ import numpy as np
 from scipy import special, stats
 
 from .. import _require, accounting
-from .._errors import InvalidInput
 from .._require import OPEN_PROBABILITY
 from ..accounting import Event
 from ..accounting.conversion import gaussian_epsilon
@@ -235,8 +234,8 @@ def _check(canaries: int, guesses: int, right: int) -> None:
     _require.integer(canaries=canaries, at_least=1)
     _require.integer(guesses=guesses, at_least=1)
     _require.integer(right=right, at_least=0)
-    if not right <= guesses <= canaries:
-        raise InvalidInput(f"right <= guesses <= canaries is needed, got {right}, {guesses} and {canaries}.")
+    got = f"got {right}, {guesses} and {canaries}."
+    _require.that(right <= guesses <= canaries, f"right <= guesses <= canaries is needed, {got}")
 
 
 # From a noise multiplier to the privacy event of training with it.
@@ -265,8 +264,8 @@ def step_scores(
            independent.
     """
     noisy_sums = np.asarray(observations, dtype=float)
-    if noisy_sums.ndim != 2 or not noisy_sums.size or not np.isfinite(noisy_sums).all():
-        raise InvalidInput("observations must be [steps, canaries], in units of the clip, and finite.")
+    fit = noisy_sums.ndim == 2 and noisy_sums.size and np.isfinite(noisy_sums).all()
+    _require.that(fit, "observations must be [steps, canaries], in units of the clip, and finite.")
     _require.positive(noise_multiplier=noise_multiplier, rate=rate)
     _require.probability(rate=rate)
     exponent = (2 * noisy_sums - 1) / (2 * noise_multiplier**2)
@@ -363,7 +362,7 @@ def audit_canaries(
     )
     # The canaries whose coins chose the score measure nothing: a guess may depend on the run's output alone.
     measured_scores, coins = scores_by_name[name][~chooses], is_in[~chooses]
-    guesses = _count(measured_scores, coins, threshold)
+    guesses = Guesses.of(measured_scores[coins], measured_scores[~coins], threshold)
     claim = Claim(epsilon=accounting.epsilon(event, delta=delta), delta=delta, event=event, pair=False)
     low, high = guesses.limits(confidence)
     # Lines near the measured point make the curve sharp there. Each epsilon gives two lines, with slopes of
@@ -403,12 +402,13 @@ def _split_canaries(scores: Mapping[str, Any] | Any, included: Any) -> tuple[dic
         for name, s in (scores if isinstance(scores, Mapping) else {"score": scores}).items()
     }
     is_in = np.asarray(included, dtype=bool)
-    if not scores_by_name or any(
-        s.shape != is_in.shape or s.ndim != 1 or np.isnan(s).any() for s in scores_by_name.values()
-    ):
-        raise InvalidInput(
-            "scores must be lists with one number for each canary, and included one coin each."
-        )
+    _require.that(
+        scores_by_name
+        and not any(
+            s.shape != is_in.shape or s.ndim != 1 or np.isnan(s).any() for s in scores_by_name.values()
+        ),
+        "scores must be lists with one number for each canary, and included one coin each.",
+    )
     # Drawn anew, and by no coin: the coins of the canaries that measure stay fair and independent.
     chooses = fresh_order(len(is_in)) % 4 == 0
     counts = [int((coin & part).sum()) for coin in (is_in, ~is_in) for part in (chooses, ~chooses)]
@@ -435,10 +435,7 @@ def _choose(
         low, high = lower_limit(3 * hits, 3 * len(p), strict), upper_limit(3 * false_hits, 3 * len(q), strict)
         excess = np.maximum([claimed.tradeoff(a) for a in high.tolist()] - (1 - low), 0.0)
         # A strict level here too: at extreme thresholds a few lucky canaries would give a large mu.
-        low, high = (
-            lower_limit(hits, len(p), 1e-3),
-            upper_limit(false_hits, len(q), 1e-3),
-        )
+        low, high = (lower_limit(hits, len(p), 1e-3), upper_limit(false_hits, len(q), 1e-3))
         mu = special.ndtri(np.clip(low, 1e-300, 1)) - special.ndtri(np.clip(high, 0, 1 - 1e-16))
         best_index = int(np.lexsort((mu, excess))[-1])
         rank = (float(excess[best_index]), float(mu[best_index]))
@@ -446,17 +443,6 @@ def _choose(
             best = (rank, name, float(thresholds[best_index]))
     assert best is not None
     return best[1], best[2]
-
-
-def _count(scores: Floats, is_in: Any, threshold: float) -> Guesses:
-    """Return how often a threshold says "in", of canaries that were in and of those that were out."""
-    guessed_in = scores >= threshold
-    return Guesses(
-        hits=int(guessed_in[is_in].sum()),
-        first=int(is_in.sum()),
-        false_hits=int(guessed_in[~is_in].sum()),
-        second=int((~is_in).sum()),
-    )
 
 
 def _tangent_epsilon(low: float, high: float) -> Any:

@@ -65,7 +65,6 @@ def parity(words: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @described("local.LocalHashing")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalHashing(FrequencyOracle):
     """Hashes the value to one of `buckets`, and reports the bucket by k-ary randomized response: optimized
     local hashing (OLH).
@@ -97,8 +96,8 @@ class LocalHashing(FrequencyOracle):
     def __post_init__(self) -> None:
         if not self.buckets:
             object.__setattr__(self, "buckets", self._best_buckets())
-        if self.buckets < 2 or self.buckets & (self.buckets - 1) or self.buckets > 1 << 30:
-            raise _require.fail("buckets", self.buckets, "a power of two from 2 to 2**30")
+        fits = 2 <= self.buckets <= 1 << 30 and self.buckets & (self.buckets - 1) == 0
+        _require.must(fits, "buckets", self.buckets, "a power of two from 2 to 2**30")
         FrequencyOracle.__post_init__(self)
 
     @property
@@ -115,10 +114,6 @@ class LocalHashing(FrequencyOracle):
     def _length(self) -> int:
         """Return the number of bits of a value, and of a mask."""
         return (self.domain - 1).bit_length()
-
-    @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
 
     @property
     def support(self) -> Support:
@@ -225,23 +220,6 @@ class LocalHashing(FrequencyOracle):
             counts += (self.hash(part[:, None, :-1], candidates[None, :]) == part[:, -1:]).sum(axis=0)
         return counts
 
-    def counts_of_sums(self, data: NDArray[Any], high: Codes, low: Codes) -> Codes:
-        """Return `_counts_of` for the candidates high[i] + low[j], i first, where high[i] and low[j] have no
-        set bit in common. Then the bucket of the sum is the XOR of both buckets, so that each bucket is
-        computed once per high and once per low."""
-        counts = np.zeros((len(high), len(low)), np.int64)
-        small = np.uint16 if self.buckets <= 1 << 16 else np.uint32
-        rows = max(1, _CELLS // (len(high) * len(low)))
-        for start in range(0, len(data), rows):
-            part = data[start : start + rows]
-            masks = part[:, None, :-1]
-            # the bucket that low[j] must have for the report to support high[i] + low[j]
-            wanted = (self.hash(masks, high[None, :]) ^ part[:, -1:]).astype(small)
-            counts += (wanted[:, :, None] == self.hash(masks, low[None, :]).astype(small)[:, None, :]).sum(
-                axis=0
-            )
-        return counts.ravel()
-
     def shares_of(self, reports: Any, candidates: Any) -> Floats:
         """Return unbiased estimates of the shares of the candidates."""
         data = self._collect(reports)[0]
@@ -253,7 +231,6 @@ class LocalHashing(FrequencyOracle):
 
 
 @described("local.HadamardResponse")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HadamardResponse(FrequencyOracle):
     """Reports one of at most 4 * domain numbers, more likely one that the value marks: Hadamard
     response.
@@ -282,10 +259,8 @@ class HadamardResponse(FrequencyOracle):
     def __post_init__(self) -> None:
         if not self.blocks:
             object.__setattr__(self, "blocks", self._best_blocks())
-        if self.blocks & (self.blocks - 1) or self.blocks > self.domain:
-            raise _require.fail(
-                "blocks", self.blocks, f"a power of two up to the domain's size {self.domain}"
-            )
+        fits = self.blocks & (self.blocks - 1) == 0 and self.blocks <= self.domain
+        _require.must(fits, "blocks", self.blocks, f"a power of two up to the domain's size {self.domain}")
         FrequencyOracle.__post_init__(self)
 
     @property
@@ -300,10 +275,6 @@ class HadamardResponse(FrequencyOracle):
         """Return (a, b): the integer weights of a marked number and of any other."""
         half = self._block // 2
         return _base.odds(self.epsilon, half, self.blocks * self._block - half)
-
-    @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
 
     @property
     def _block_probabilities(self) -> tuple[Fraction, Fraction, Fraction]:

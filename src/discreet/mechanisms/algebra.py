@@ -84,7 +84,6 @@ def _is_numeric(value: Any) -> bool:
 
 
 @described("mechanisms.Clamp")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Clamp(PostFunction):
     """Clamps to the nearest point of [lower, upper]; an end may be left open. If the truth lies inside, no
     error grows.
@@ -96,8 +95,9 @@ class Clamp(PostFunction):
     upper: Annotated[Real, FINITE] | None = None
 
     def __post_init__(self) -> None:
-        if self.lower is None and self.upper is None:
-            raise InvalidInput("clamping needs lower, upper, or both.")
+        _require.that(
+            self.lower is not None or self.upper is not None, "clamping needs lower, upper, or both."
+        )
         if self.lower is not None and self.upper is not None:
             _require.ordered(lower=self.lower, upper=self.upper)
 
@@ -108,7 +108,6 @@ class Clamp(PostFunction):
 
 
 @described("mechanisms.Fold")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fold(PostFunction):
     """Reflects at `lower` and `upper` until inside: unlike clamping it gives the ends no extra probability.
 
@@ -150,7 +149,6 @@ class _ToMultiples(PostFunction):
 
 
 @described("mechanisms.Round")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Round(_ToMultiples):
     """Rounds to the nearest multiple of `step`, halves up: adds at most half a step of error."""
 
@@ -163,7 +161,6 @@ class Round(_ToMultiples):
 
 
 @described("mechanisms.Truncate")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Truncate(_ToMultiples):
     """Truncates to the next multiple of `step` towards zero: adds less than a step of error."""
 
@@ -181,7 +178,6 @@ def _is_function(value: Any) -> bool:
 
 
 @described("mechanisms.PostProcessed")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PostProcessed(Mechanism):
     """Passes a mechanism's released value through `function` before anybody sees it.
 
@@ -256,7 +252,6 @@ def _multiple(count: int, step: Real) -> Any:
 
 
 @described("mechanisms.Sequential")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sequential(Mechanism):
     """Runs several mechanisms on the same table: sequential composition. The value is the tuple of their
     values.
@@ -301,7 +296,6 @@ class Sequential(Mechanism):
 
 
 @described("mechanisms.GroupPrivate")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPrivate(Mechanism):
     """Prices a release for `size` units that change together: a household, or a person with up to `size`
     rows.
@@ -336,17 +330,13 @@ class GroupPrivate(Mechanism):
         # A source of examples is let through: the mechanism refuses it itself if it reads columns.
         check_source(self.public, source, examples=True)
         inner = self.mechanism(source, entropy=entropy)
+        in_scores = inner.error_in_scores
         return release(
-            inner.value,
-            event=self.event,
-            entropy=entropy,
-            error=inner.error,
-            error_in_scores=inner.error_in_scores,
+            inner.value, event=self.event, entropy=entropy, error=inner.error, error_in_scores=in_scores
         )
 
 
 @described("mechanisms.Parallel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel(Mechanism):
     """Runs one mechanism for each of some categories of `column`, each on the rows of its category only.
 
@@ -371,8 +361,8 @@ class Parallel(Mechanism):
     parts: Annotated[tuple[Annotated[tuple[str | int, Mechanism], LISTED], ...], NON_EMPTY]
 
     def __post_init__(self) -> None:
-        if any(len(pair) != 2 for pair in self.parts):
-            raise _require.fail("parts", self.parts, "pairs of a category and a mechanism")
+        pairs = all(len(pair) == 2 for pair in self.parts)
+        _require.must(pairs, "parts", self.parts, "pairs of a category and a mechanism")
         for category, mechanism in self.parts:
             MECHANISM(f"the mechanism of {category!r}", mechanism)
             if mechanism.public != part_public(self.public, self.column, category):
@@ -380,8 +370,8 @@ class Parallel(Mechanism):
                     f"the mechanism of category {category!r} was not priced for that part. Build it with "
                     f"part_public(public, {self.column!r}, {category!r})."
                 )
-        if len({category for category, _ in self.parts}) < len(self.parts):
-            raise InvalidInput("a category has two mechanisms, so parts would not be disjoint.")
+        distinct = len({category for category, _ in self.parts}) == len(self.parts)
+        _require.that(distinct, "a category has two mechanisms, so parts would not be disjoint.")
         self.event  # noqa: B018 - refuses a price that no theorem gives, before data is read
 
     @property
@@ -421,8 +411,8 @@ def part_public(public: Public, column: str, category: str | int) -> Public:
     Rows of other parts may be blank in it, so every column with bounds is declared nullable. Its size is
     private under add_remove; otherwise it is the whole table's, blank rows included.
     """
-    if category not in public.categories(column).values:
-        raise InvalidInput(f"{category!r} is not among the declared categories of column {column!r}.")
+    declared = category in public.categories(column).values
+    _require.that(declared, f"{category!r} is not among the declared categories of column {column!r}.")
     schema = tuple((name, _nullable(fact)) for name, fact in public.schema)
     size = None if public.neighbors is ADD_REMOVE else public.size
     return replace(public, schema=schema, size=size, table=f"{public.table}[{column}={category!r}]")

@@ -7,7 +7,6 @@ does not count. The answer is a `Bounds`, to be declared for later mechanisms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
+from .additive import laplace_noise
 from .noise import IntegerLaplace
 from .protocols import Mechanism, Release, check_source, release, require_numbers
 from .statistics import ROWS
@@ -30,7 +30,6 @@ _MAX_LEVELS = 1000
 
 
 @described("mechanisms.HistogramBounds")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBounds(Mechanism):
     """Releases the hull of those ranges whose noisy number of rows reaches a threshold.
 
@@ -62,9 +61,7 @@ class HistogramBounds(Mechanism):
 
     def _noise(self) -> IntegerLaplace:
         sensitivity = 2 if self.public.neighbors is REPLACE else 1
-        return IntegerLaplace.for_epsilon(
-            self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.epsilon, sensitivity)
 
     @property
     def event(self) -> Event:
@@ -118,6 +115,3 @@ def present_values(source: Source, column: str, edges: NDArray[np.float64]) -> A
             arrow_columns.numbers(array, column).astype(np.float64),
         )
         yield np.clip(values[is_present], edges[0], edges[-1])
-
-
-__all__ = ["HistogramBounds"]

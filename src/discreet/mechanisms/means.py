@@ -21,7 +21,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from .. import _require, _round
-from .._errors import InvalidInput
 from .._public import ADD_REMOVE, COLUMN, Bounds, Public
 from .._registry import described
 from .._require import EXACT, POSITIVE, Limit, Real, at_least, at_most, instance_of
@@ -29,6 +28,7 @@ from ..accounting import Event, compose
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
+from .additive import laplace_noise
 from .algebra import split
 from .bounds import HistogramBounds
 from .noise import IntegerLaplace
@@ -114,9 +114,7 @@ def noises_for(
         # Under replace the count may have a sensitivity of 0; noise needs at least 1.
         sensitivity = max(1, row_contribution(public.neighbors, low, high, nullable=nullable))
         entry_epsilon = _require.exact(epsilon, "epsilon") * share / total_shares
-        noises.append(
-            IntegerLaplace.for_epsilon(entry_epsilon, sensitivity=sensitivity, neighbors=public.neighbors)
-        )
+        noises.append(laplace_noise(public, entry_epsilon, sensitivity))
     return tuple(noises)
 
 
@@ -228,7 +226,6 @@ class _FromSums(Mechanism):
 
 
 @described("mechanisms.Mean")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Mean(_FromSums):
     """Releases the mean of a bounded column, of values clipped and rounded to `step`.
 
@@ -250,7 +247,6 @@ class Mean(_FromSums):
 
 
 @described("mechanisms.Variance")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Variance(_FromSums):
     """Releases the variance (mean squared distance from the mean) of a bounded column.
 
@@ -270,7 +266,6 @@ class Variance(_FromSums):
 
 
 @described("mechanisms.MeanWithFoundBounds")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MeanWithFoundBounds(Mechanism):
     """Releases the mean of a column whose bounds nobody declared: `finder` finds them at its own price, and
     `epsilon` more pays for the mean inside them.
@@ -292,8 +287,8 @@ class MeanWithFoundBounds(Mechanism):
     shares: Annotated[tuple[int, ...], _shares(2)] = (1, 3)
 
     def __post_init__(self) -> None:
-        if (self.finder.public, self.finder.column) != (self.public, self.column):
-            raise InvalidInput("the finder is for another column or other public facts.")
+        same = (self.finder.public, self.finder.column) == (self.public, self.column)
+        _require.that(same, "the finder is for another column or other public facts.")
 
     def _noises(self) -> tuple[IntegerLaplace | None, ...]:
         # Noise depends on `cells` only. Missing values are left out (`nullable` is True), as there
@@ -403,6 +398,3 @@ def with_bounds(public: Public, column: str, bounds: Bounds) -> Public:
     found at a price."""
     others = tuple((name, fact) for name, fact in public.schema if name != column)
     return replace(public, schema=(*others, (column, bounds)))
-
-
-__all__ = ["Mean", "MeanWithFoundBounds", "Variance", "with_bounds"]

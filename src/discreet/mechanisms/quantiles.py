@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -52,21 +51,20 @@ def as_quantile(**named: Any) -> Fraction:
     _require.probability(**named)
     ((name, q),) = named.items()
     exact = Fraction(repr(float(q))) if isinstance(q, float) else _require.exact(q, name)
-    if exact.denominator > _MAX_DENOMINATOR:
-        raise _require.fail(name, q, f"a fraction with a denominator of at most {_MAX_DENOMINATOR}")
+    wanted = f"a fraction with a denominator of at most {_MAX_DENOMINATOR}"
+    _require.must(exact.denominator <= _MAX_DENOMINATOR, name, q, wanted)
     return exact
 
 
 def as_quantiles(*, qs: Any) -> tuple[Fraction, ...]:
     """Return the quantiles as a tuple; refused unless they are increasing and strictly between 0 and 1."""
     exact = tuple(as_quantile(**{f"qs[{i}]": q}) for i, q in enumerate(_require.entries(qs=qs)))
-    if not all(a < b for a, b in pairwise((Fraction(0), *exact, Fraction(1)))):
-        raise _require.fail("qs", qs, "increasing and strictly between 0 and 1")
+    fits = all(a < b for a, b in pairwise((Fraction(0), *exact, Fraction(1))))
+    _require.must(fits, "qs", qs, "increasing and strictly between 0 and 1")
     return exact
 
 
 @described("mechanisms.Quantile")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Quantile(Mechanism):
     """Chooses the grid point below which about a fraction `q` of the rows lie, by the exponential mechanism.
 
@@ -133,7 +131,6 @@ def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantil
 
 
 @described("mechanisms.MinMax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MinMax(Mechanism):
     """Releases where the data begins and ends, as `Bounds`: about `outside` rows lie below the lower end, and
     about as many above the upper one.
@@ -197,7 +194,6 @@ class MinMax(Mechanism):
 
 
 @described("mechanisms.ApproximateQuantiles")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApproximateQuantiles(Mechanism):
     """Chooses many quantiles by recursive splitting: the middle quantile first, then the quantiles on either
     side of it, each with the rows on that side.
@@ -412,6 +408,3 @@ def _rank_error(selector: ExponentialMechanism, points: int, q: Fraction, confid
 def number(value: Fraction) -> int | float:
     """Return an integer where the value is one, a float otherwise."""
     return int(value) if value.denominator == 1 else float(value)
-
-
-__all__ = ["ApproximateQuantiles", "Median", "MinMax", "Quantile"]

@@ -62,7 +62,6 @@ class _ColumnLoss:
 
 
 @described("streaming.SquaredDistance")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SquaredDistance(_ColumnLoss):
     """Computes |w - x|² / 2: the best decision is the mean of the columns. It is 1-strongly convex."""
 
@@ -76,7 +75,6 @@ class SquaredDistance(_ColumnLoss):
 
 
 @described("streaming.LinearLoss")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LinearLoss(_ColumnLoss):
     """Computes <w, x>: each column has the losses of one expert (or one direction), within its declared
     bounds.
@@ -102,8 +100,8 @@ class _TargetLoss:
     intercept: bool = True
 
     def __post_init__(self) -> None:
-        if self.target in self.features:
-            raise _require.fail("features", self.features, f"columns without the target {self.target!r}")
+        wanted = f"columns without the target {self.target!r}"
+        _require.must(self.target not in self.features, "features", self.features, wanted)
 
     @property
     def dimension(self) -> int:
@@ -127,7 +125,6 @@ class _TargetLoss:
 
 
 @described("streaming.SquaredLoss")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SquaredLoss(_TargetLoss):
     """Computes (<w, x> - y)² / 2: linear regression."""
 
@@ -141,7 +138,6 @@ class SquaredLoss(_TargetLoss):
 
 
 @described("streaming.LogisticLoss")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LogisticLoss(_TargetLoss):
     """Computes log(1 + exp(<w, x>)) - y <w, x>: logistic regression on a target of two declared categories
     (the second is 1), or a number from 0 to 1.
@@ -159,12 +155,7 @@ class LogisticLoss(_TargetLoss):
 
 
 Loss = SquaredDistance | LinearLoss | SquaredLoss | LogisticLoss
-LOSSES = {
-    "distance": SquaredDistance,
-    "linear": LinearLoss,
-    "squared": SquaredLoss,
-    "logistic": LogisticLoss,
-}
+LOSSES = {"distance": SquaredDistance, "linear": LinearLoss, "squared": SquaredLoss, "logistic": LogisticLoss}
 
 
 def _finite(vectors: Floats) -> Floats:
@@ -192,8 +183,8 @@ def _names(**named: Any) -> tuple[str, ...]:
     """Return names of columns as a tuple, each once."""
     (name,) = named
     columns = _require.entries(**named)
-    if not all(isinstance(c, str) for c in columns) or len(set(columns)) < len(columns):
-        raise _require.fail(name, columns, "names of columns, each once")
+    are_names = all(isinstance(c, str) for c in columns) and len(set(columns)) == len(columns)
+    _require.must(are_names, name, columns, "names of columns, each once")
     return columns
 
 
@@ -233,8 +224,9 @@ def _numbers(array: Any, name: str, public: Public) -> tuple[Floats, Any]:
 
 def check_columns(loss: Any, public: Public) -> None:
     """Refuse a loss whose columns are not declared as what it needs."""
-    if not isinstance(loss, Loss):
-        raise _require.fail("loss", type(loss).__name__, f"one of streaming.losses: {', '.join(LOSSES)}")
+    _require.must(
+        isinstance(loss, Loss), "loss", type(loss).__name__, f"one of streaming.losses: {', '.join(LOSSES)}"
+    )
     for name in loss.read:
         fact = public.fact(name)
         is_binary = isinstance(fact, Categories) and len(fact.values) == 2
@@ -246,12 +238,11 @@ def check_columns(loss: Any, public: Public) -> None:
         )
     if isinstance(loss, LogisticLoss) and isinstance(public.fact(loss.target), Bounds):
         bounds = public.bounds(loss.target)
-        if float(bounds.lower) < 0 or float(bounds.upper) > 1:
-            raise _require.fail(f"the bounds of the target {loss.target!r}", bounds, "within 0 and 1")
+        within = float(bounds.lower) >= 0 and float(bounds.upper) <= 1
+        _require.must(within, f"the bounds of the target {loss.target!r}", bounds, "within 0 and 1")
 
 
 @described("streaming.ClippedGradients")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedGradients:
     """Sums the gradients of a loss at `decision`, each unit's clipped to length `clip` (in the norm `norm`),
     in integer multiples of clip / 2^16, the grid step. An empty `decision` stands for zeros.

@@ -16,7 +16,6 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -189,7 +188,6 @@ _ARROW_COMPARISONS: dict[str, Any] = {
 
 
 @described("synthetic.Constraint")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
     """States how `left` compares with `right`: two columns of numbers, or of dates. Rows in which one of the
     two is missing satisfy it.
@@ -224,8 +222,8 @@ class Constraint:
         for name in (self.left, self.right):
             require_column(name, domain.names, f"the copy, and the constraint '{self}' names it")
         kinds = [type(public.fact(name)) for name in (self.left, self.right)]
-        if kinds not in ([Bounds, Bounds], [Dates, Dates]):
-            raise InvalidInput(f"the constraint '{self}' must compare two numbers, or two dates.")
+        fits = kinds in ([Bounds, Bounds], [Dates, Dates])
+        _require.that(fits, f"the constraint '{self}' must compare two numbers, or two dates.")
 
     def log_potential(self, public: Public, domain: Domain) -> tuple[Clique, Floats]:
         """Return the positions of the two columns in the domain, ascending, and a table by their codes: 0 in

@@ -55,7 +55,6 @@ RHO_BRACKET = (1e-30, 1e15)
 
 
 @described("synthetic.MeasuredTable")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
     """Holds a released table of noisy counts: `values` in row-major order, by the columns whose positions are
     in `clique`, and the `variance` of their noise."""
@@ -90,7 +89,6 @@ class MeasuredTable:
 
 
 @described("synthetic.Fitted")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
     """Holds all that a synthesis released: which tables were measured, and their noisy counts.
 
@@ -202,12 +200,10 @@ class Synthesizer(Stepped):
 
     @property
     @abstractmethod
-    @abstractmethod
     def event(self) -> Event:
         """The price of a complete run, whatever it releases on the way."""
 
     @property
-    @abstractmethod
     @abstractmethod
     def length(self) -> int:
         """The number of steps."""
@@ -217,7 +213,6 @@ class Synthesizer(Stepped):
         """The number of steps between two points at which a run can be stopped and resumed."""
         return 1
 
-    @abstractmethod
     @abstractmethod
     def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
         """Take step number `step`, from 0 on: read the exact `cells`, and add what is released to `state`."""
@@ -312,13 +307,6 @@ class Synthesizer(Stepped):
 
         Where each step has a fixed price, which does not depend on the steps before it, nothing is to do.
         """
-
-    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        check_source(self.public, source)
-        run = self.start(source, entropy=entropy)
-        while run.steps_taken < self.length:
-            run.step()
-        return run.release()
 
     def fitted(self, state: State) -> Fitted:
         """Return what a finished run releases."""

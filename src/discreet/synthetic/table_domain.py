@@ -16,7 +16,6 @@ import itertools
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from numbers import Integral
 from pathlib import Path
@@ -54,8 +53,8 @@ def check_mapping(**named: Any) -> dict[str, Any]:
     ((name, value),) = named.items()
     if value is None:
         return {}
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise _require.fail(name, value, "a mapping from names, such as {'age': ...}")
+    fits = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+    _require.must(fits, name, value, "a mapping from names, such as {'age': ...}")
     return dict(value)
 
 
@@ -105,19 +104,19 @@ def check_writable(path: Any, *, overwrite: bool) -> Path:
     replace the file of that table by accident.
     """
     _require.flag(overwrite=overwrite)
-    if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
-        raise _require.fail("path", path, "the name of a file")
+    fits = isinstance(path, str | os.PathLike) and str(path) and "\0" not in str(path)
+    _require.must(fits, "path", path, "the name of a file")
     target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        raise InvalidInput(
-            f"{str(path)!r} cannot be written: "
-            + ("it is a folder." if target.is_dir() else "its folder does not exist.")
-            + " Nothing was written."
-        )
-    if not overwrite and (target.exists() or target.is_symlink()):
-        raise InvalidInput(
-            f"{str(path)!r} exists already. Nothing was written. Give another name, or overwrite=True."
-        )
+    _require.that(
+        not target.is_dir() and target.parent.is_dir(),
+        f"{str(path)!r} cannot be written: "
+        + ("it is a folder." if target.is_dir() else "its folder does not exist.")
+        + " Nothing was written.",
+    )
+    _require.that(
+        overwrite or (not target.exists() and not target.is_symlink()),
+        f"{str(path)!r} exists already. Nothing was written. Give another name, or overwrite=True.",
+    )
     return target
 
 
@@ -132,7 +131,6 @@ _LARGEST_FLOAT_BELOW_2_63 = float(np.nextafter(2.0**63, 0))
 
 
 @described("synthetic.DomainColumn")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DomainColumn:
     """Describes a column of the domain.
 
@@ -155,7 +153,6 @@ class DomainColumn:
 
 
 @described("synthetic.Domain")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
     """Lists the columns of a synthetic copy, in order. Their codes follow from the schema (`codings`)."""
 
@@ -164,8 +161,8 @@ class Domain:
     ]
 
     def __post_init__(self) -> None:
-        if len({column.column for column in self.columns}) < len(self.columns):
-            raise InvalidInput(f"a column is named twice: {[c.column for c in self.columns]}.")
+        names = [column.column for column in self.columns]
+        _require.that(len(set(names)) == len(names), f"a column is named twice: {names}.")
 
     @classmethod
     def of(
@@ -268,10 +265,8 @@ def _bin_edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
     low, high, integral = _range(fact)
     if bins is not None and not isinstance(bins, Integral):
         edges = tuple(_edge_number(fact, edge) for edge in _require.listed(bins=bins))
-        if len(edges) < 2 or any(b <= a for a, b in itertools.pairwise(edges)):
-            raise _require.fail(
-                f"the bins of {name!r}", bins, "two or more ascending edges, or a number of bins"
-            )
+        fits = len(edges) >= 2 and all(a < b for a, b in itertools.pairwise(edges))
+        _require.must(fits, f"the bins of {name!r}", bins, "two or more ascending edges, or a number of bins")
         _require_overlap(name, fact, edges, bins)
         return edges
     if bins is not None:
@@ -308,10 +303,8 @@ def _edge_number(fact: Bounds | Dates, edge: Any, name: str = "an edge") -> Real
     if isinstance(fact, Dates):
         day = edge if isinstance(edge, date) else None
         if day is None:
-            try:
+            with _require.refusing(_require.fail(name, edge, "a day such as '2020-01-31'")):
                 day = date.fromisoformat(edge)
-            except (TypeError, ValueError):
-                raise _require.fail(name, edge, "a day such as '2020-01-31'") from None
         return (day - date.fromisoformat(fact.lower)).days
     _require.finite(an_edge=edge)
     value: Real = edge

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import sampling
-from .._errors import InvalidInput
+from .. import _require, sampling
 from .._public import Public
 from .._registry import described
 from .._require import at_least, at_most
@@ -35,7 +33,6 @@ _FINER = 64
 
 
 @described("learning.Clusters")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Clusters:
     """Holds the centers of clusters, in coordinates of [-1, 1], and assigns rows to the nearest."""
 
@@ -46,8 +43,8 @@ class Clusters:
     def __post_init__(self) -> None:
         object.__setattr__(self, "centers", tuple(tuple(float(v) for v in row) for row in self.centers))
         width = self.design.width(self.public)
-        if not self.centers or any(len(row) != width for row in self.centers):
-            raise InvalidInput(f"centers must be rows of {width} coordinates.")
+        fits = self.centers and all(len(row) == width for row in self.centers)
+        _require.that(fits, f"centers must be rows of {width} coordinates.")
 
     def distances(self, X: Any) -> Array:
         """Return the distance of each row to each center."""
@@ -86,7 +83,6 @@ def _nearest(cells: Integers, centers: Array) -> npt.NDArray[np.int64]:
 
 
 @described("learning.Lloyd")
-@dataclass(frozen=True, kw_only=True)
 class Lloyd(TableLearner):
     """Learns k-means clusters by Lloyd's algorithm with noisy sums and counts, from initial centers that do
     not depend on data (DPLloyd with the improvements of Su, Cao, Li, Bertino & Jin 2016, arXiv:1504.05998).

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from .._errors import InvalidInput
+from .. import _require
 from .._public import Public
 from .._registry import described
 from .._require import LISTED
@@ -30,7 +30,6 @@ _LEAST_VARIANCE = (2 / 30) ** 2
 
 
 @described("learning.NaiveBayesModel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NaiveBayesModel:
     """Holds the probabilities of classes (`priors`) and, for each class, the mean and variance of each number
     and the probabilities of the values of each truth value and category (`chances`).
@@ -56,12 +55,13 @@ class NaiveBayesModel:
         for name, table in tables.items():
             rows = tuple(tuple(float(v) for v in row) for row in table)
             object.__setattr__(self, name, rows)
-            if len(rows) != len(self.classes) or any(len(row) != widths[name] for row in rows):
-                raise InvalidInput(f"{name} must be {len(self.classes)} x {widths[name]} numbers.")
-        if len(self.priors) != len(self.classes) or not all(
-            p > 0 for row in (self.priors, *self.variances, *self.chances) for p in row
-        ):
-            raise InvalidInput("probabilities and variances must be positive.")
+            what = f"{name} must be {len(self.classes)} x {widths[name]} numbers."
+            _require.that([len(row) for row in rows] == [widths[name]] * len(self.classes), what)
+        _require.that(
+            len(self.priors) == len(self.classes)
+            and all(p > 0 for row in (self.priors, *self.variances, *self.chances) for p in row),
+            "probabilities and variances must be positive.",
+        )
 
     def scores(self, X: Any) -> Array:
         """Return the logarithm of the joint density of each row and each class, up to a constant."""

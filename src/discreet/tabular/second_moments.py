@@ -20,6 +20,7 @@ from .._public import ADD_REMOVE, Public
 from .._registry import described
 from .._system import on_one_thread
 from ..accounting import Event
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
@@ -38,7 +39,6 @@ _ROWS = 1 << 14
 
 
 @described("learning.Moments")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
     """Holds noisy second moments of the coordinates of a design, with the target as last coordinate where
     there is one.
@@ -103,8 +103,9 @@ class Moments:
         """
         covariance = self.covariance
         _require.integer(count=count, at_least=1)
-        if count > len(covariance):
-            raise _require.fail("count", count, f"at most {len(covariance)}, the number of coordinates")
+        _require.must(
+            count <= len(covariance), "count", count, f"at most {len(covariance)}, the number of coordinates"
+        )
         values, vectors = on_one_thread(np.linalg.eigh)(covariance)
         return vectors[:, ::-1][:, :count].T, np.maximum(values[::-1][:count], 0.0)
 
@@ -176,9 +177,7 @@ class SecondMoments(Mechanism):
     @cached_property
     def noise(self) -> IntegerLaplace | IntegerGaussian:
         if self.delta == 0:
-            return IntegerLaplace.for_epsilon(
-                self.epsilon, sensitivity=self.sensitivity, neighbors=self.public.neighbors
-            )
+            return laplace_noise(self.public, self.epsilon, self.sensitivity)
         rho = zcdp_rho(self.epsilon, self.delta)
         return IntegerGaussian.for_rho(rho, sensitivity=self.sensitivity, neighbors=self.public.neighbors)
 

@@ -16,12 +16,12 @@ from typing import Annotated, Any
 import numpy as np
 
 from .. import _require, accounting, sampling
-from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
-from .._require import EXACT, NON_EMPTY, OPEN_PROBABILITY, POSITIVE, PROBABILITY
+from .._require import EXACT, NON_EMPTY, OPEN_PROBABILITY, POSITIVE, PROBABILITY, instance_of
 from ..accounting import ZCDP, Event, NegativeBinomialTrials, PoissonTrials, PureDP, RepeatAndSelect
 from ..accounting.pure import epsilon_of
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
@@ -31,6 +31,7 @@ from .learner import TableLearner
 from .rows import Loaded
 
 TrialDistribution = NegativeBinomialTrials | PoissonTrials
+TRIALS = instance_of(TrialDistribution, "accounting.logarithmic(...), geometric(...) or PoissonTrials(...)")
 # The largest probability of more trials than `cap_of` says, where _MEANS does not set it.
 _TAIL = 1e-6
 # The largest value of `cap_of` divided by the mean number of trials, for a negative binomial. About 1% of
@@ -137,7 +138,6 @@ def rho_of(event: Event) -> float:
 
 
 @described("learning.Selected")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
     """Holds the release of a search: the best model, the number of its candidate, and its noisy score: the
     share of held-out rows it predicted right (for a number, 1 minus the mean of a quarter of the squared
@@ -160,15 +160,11 @@ class RepeatedTrials(Mechanism):
 
     public: Public
     candidates: Annotated[tuple[Any, ...], NON_EMPTY]
-    trials: TrialDistribution
+    trials: Annotated[TrialDistribution, TRIALS]
     holdout: Annotated[Fraction, EXACT, OPEN_PROBABILITY] = Fraction(1, 5)
     delta: Annotated[float, PROBABILITY] = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.trials, TrialDistribution):
-            raise _require.fail(
-                "trials", self.trials, "accounting.logarithmic(...), geometric(...) or PoissonTrials(...)"
-            )
         self._check()
 
     @abstractmethod
@@ -247,7 +243,6 @@ class RepeatedTrials(Mechanism):
 
 
 @described("learning.RandomTrials")
-@dataclass(frozen=True, kw_only=True)
 class RandomTrials(RepeatedTrials):
     """Trains and scores a random candidate a random number of times, and releases the best run only (Liu &
     Talwar 2019; Papernot & Steinke 2022).
@@ -277,15 +272,15 @@ class RandomTrials(RepeatedTrials):
     score_rho: Annotated[float, POSITIVE] | None = None
 
     def _check(self) -> None:
-        if (self.score_epsilon is None) == (self.score_rho is None):
-            raise InvalidInput("give score_epsilon, or score_rho with a delta.")
-        if self.score_rho is None and isinstance(self.trials, PoissonTrials):
-            raise InvalidInput("Poisson trials have no pure price: give score_rho, and a delta.")
+        pure = self.score_rho is None
+        _require.that(pure != (self.score_epsilon is None), "give score_epsilon, or score_rho with a delta.")
+        has_price = not (pure and isinstance(self.trials, PoissonTrials))
+        _require.that(has_price, "Poisson trials have no pure price: give score_rho, and a delta.")
         for candidate in self.candidates:
-            if not isinstance(candidate, LinearERM | TableLearner):
-                raise _require.fail("candidates", type(candidate).__name__, "learners of a table")
-            if candidate.design.target is None:
-                raise _require.fail("candidates", type(candidate).__name__, "learners that predict a target")
+            kind, learns = type(candidate).__name__, isinstance(candidate, LinearERM | TableLearner)
+            _require.must(learns, "candidates", kind, "learners of a table")
+            predicts = candidate.design.target is not None
+            _require.must(predicts, "candidates", kind, "learners that predict a target")
             _require.that(
                 candidate.public == self.public and candidate.design == self.candidates[0].design,
                 "all candidates must be priced for the same table and read the same columns.",
@@ -307,8 +302,9 @@ class RandomTrials(RepeatedTrials):
             largest = max(self.score_epsilon, *(float(value) for value in epsilons if value is not None))
             return PureDP(epsilon=largest, neighbors=self.public.neighbors)
         rho = max(self.score_rho, *(rho_of(event) for event in events))
-        if rho == float("inf"):
-            raise _require.fail("candidates", "without a rho", "learners with a pure or a Gaussian price")
+        _require.must(
+            rho != float("inf"), "candidates", "without a rho", "learners with a pure or a Gaussian price"
+        )
         return ZCDP(rho=rho, neighbors=self.public.neighbors)
 
     @cached_property
@@ -316,9 +312,7 @@ class RandomTrials(RepeatedTrials):
         # a replaced row's score changes by at most 1, as does an added one's: CELLS under both relations
         if self.score_rho is None:
             assert self.score_epsilon is not None
-            return IntegerLaplace.for_epsilon(
-                self.score_epsilon, sensitivity=CELLS, neighbors=self.public.neighbors
-            )
+            return laplace_noise(self.public, self.score_epsilon, CELLS)
         return IntegerGaussian.for_rho(self.score_rho, sensitivity=CELLS, neighbors=self.public.neighbors)
 
     def load_data(self, source: Source) -> Loaded:

@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _require
-from ..._errors import InvalidInput
 from ..._registry import described
 from ..._require import Limit, at_least, instance_of
 
@@ -62,17 +61,19 @@ class Workload(ABC):
     def shape(self) -> tuple[int, int]:
         return self.queries, self.cells
 
-    @abstractmethod
     def times(self, x: Any) -> Floats:
         """Return the answers W x."""
+        return self.dense() @ self._vector(x, self.cells)
 
-    @abstractmethod
     def transposed(self, y: Any) -> Floats:
         """Return Wᵀ y: one number for each cell."""
+        return self.dense().T @ self._vector(y, self.queries)
 
-    @abstractmethod
     def gram(self) -> Floats:
         """Return Wᵀ W, written out: cells by cells."""
+        self._require_small(self.cells**2, "the Gram matrix")
+        W = self.dense()
+        return W.T @ W
 
     @abstractmethod
     def rows(self) -> Iterator[Floats]:
@@ -97,8 +98,8 @@ class Workload(ABC):
     def _vector(self, x: Any, length: int) -> Floats:
         """Return a vector as floats; refuse one of another length."""
         values = np.asarray(x, dtype=np.float64)
-        if values.shape != (length,):
-            raise InvalidInput(f"a vector of {length} numbers is needed here, got shape {values.shape}.")
+        shape = values.shape
+        _require.that(shape == (length,), f"a vector of {length} numbers is needed here, got shape {shape}.")
         return values
 
     def _require_small(self, entries: int, what: str) -> None:
@@ -130,7 +131,7 @@ Sizes = tuple[Annotated[int, at_least(1)], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OneAttribute(Workload):
+class OneAttribute(Workload):
     """A workload over the `n` cells of one attribute."""
 
     n: Annotated[int, at_least(1)]
@@ -141,8 +142,7 @@ class _OneAttribute(Workload):
 
 
 @described("matrix.Identity")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity(_OneAttribute):
+class Identity(OneAttribute):
     """Each cell by itself: a histogram."""
 
     @property
@@ -169,8 +169,7 @@ class Identity(_OneAttribute):
 
 
 @described("matrix.Total")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Total(_OneAttribute):
+class Total(OneAttribute):
     """The sum of all cells."""
 
     queries: ClassVar[int] = 1
@@ -194,8 +193,7 @@ class Total(_OneAttribute):
 
 
 @described("matrix.Prefix")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prefix(_OneAttribute):
+class Prefix(OneAttribute):
     """The sums of the first cell, the first two, ... all n: a cumulative distribution."""
 
     @property
@@ -223,8 +221,7 @@ class Prefix(_OneAttribute):
 
 
 @described("matrix.AllRanges")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllRanges(_OneAttribute):
+class AllRanges(OneAttribute):
     """The sums of all n (n + 1) / 2 ranges of cells, by first cell, then by last."""
 
     @property
@@ -260,7 +257,6 @@ class AllRanges(_OneAttribute):
 
 
 @described("matrix.Explicit")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explicit(Workload):
     """Any matrix, row by row. `over`: the number of values of each attribute whose combinations are the
     cells, the last attribute varying fastest; one attribute unless given."""
@@ -270,13 +266,13 @@ class Explicit(Workload):
 
     def __post_init__(self) -> None:
         cells = len(self.matrix[0])
-        if not cells or any(len(row) != cells for row in self.matrix):
-            raise InvalidInput("the rows of a workload must have one length, of at least 1.")
-        if max(abs(v) for row in self.matrix for v in row) > LARGEST:
-            raise InvalidInput(f"the entries of a workload must be at most {LARGEST:g} in size.")
+        regular = cells and all(len(row) == cells for row in self.matrix)
+        _require.that(regular, "the rows of a workload must have one length, of at least 1.")
+        largest = max(abs(v) for row in self.matrix for v in row)
+        _require.that(largest <= LARGEST, f"the entries of a workload must be at most {LARGEST:g} in size.")
         over = self.over or (cells,)
-        if math.prod(over) != cells:
-            raise InvalidInput(f"attributes of sizes {over} have {math.prod(over)} cells, the rows {cells}.")
+        size = math.prod(over)
+        _require.that(size == cells, f"attributes of sizes {over} have {size} cells, the rows {cells}.")
         object.__setattr__(self, "over", over)
 
     @property
@@ -286,17 +282,6 @@ class Explicit(Workload):
     @property
     def queries(self) -> int:
         return len(self.matrix)
-
-    def times(self, x: Any) -> Floats:
-        return self.dense() @ self._vector(x, self.cells)
-
-    def transposed(self, y: Any) -> Floats:
-        return self.dense().T @ self._vector(y, self.queries)
-
-    def gram(self) -> Floats:
-        self._require_small(self.cells**2, "the Gram matrix")
-        W = self.dense()
-        return W.T @ W
 
     def rows(self) -> Iterator[Floats]:
         yield _array(self)
@@ -332,31 +317,30 @@ def all_ranges(n: int) -> AllRanges:
 def explicit(matrix: Any, over: Sequence[int] = ()) -> Explicit:
     """Return the workload of any matrix, an array or rows of numbers; `over` as in `Explicit`."""
     array = _as_array(matrix)
-    if (
-        array.ndim != 2
-        or array.dtype == object
-        or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool)
-        or np.iscomplexobj(array)
-    ):
-        raise _require.fail(
-            "matrix", f"an array of shape {array.shape} and kind {array.dtype}", "rows of numbers"
-        )
+    _require.must(
+        array.ndim == 2
+        and array.dtype != object
+        and (np.issubdtype(array.dtype, np.number) or array.dtype == bool)
+        and not np.iscomplexobj(array),
+        "matrix",
+        f"an array of shape {array.shape} and kind {array.dtype}",
+        "rows of numbers",
+    )
     return Explicit(matrix=tuple(map(tuple, array.astype(np.float64).tolist())), over=over)  # type: ignore[arg-type]
 
 
 def predicates(conditions: Any, over: Sequence[int] = ()) -> Explicit:
     """Return the workload that counts by conditions: rows of True and False, one entry for each cell."""
     array = _as_array(conditions)
-    if array.dtype != bool:
-        raise _require.fail("conditions", f"an array of kind {array.dtype}", "rows of True and False")
+    _require.must(
+        array.dtype == bool, "conditions", f"an array of kind {array.dtype}", "rows of True and False"
+    )
     return explicit(array, over)
 
 
 def _as_array(rows: Any) -> NDArray[Any]:
-    try:
+    with _require.refusing("the rows of a workload must have one length."):
         return np.asarray(rows)
-    except ValueError:
-        raise InvalidInput("the rows of a workload must have one length.") from None
 
 
 def _blocks(rows: int, columns: int) -> Iterator[slice]:
