@@ -268,14 +268,13 @@ class _SGDClassifier(SGDEstimator, Classifier):
         return torch.tensor(y, dtype=torch.int64, device="cpu")
 
     def _declare_target(self, fact: Any, target: str) -> int:
-        if not isinstance(fact, Categories | Boolean):
-            raise InvalidInput(
-                f"a classifier needs a target with declared categories, and {target!r} has none. Declare "
-                "Categories or Boolean for it, or use DPRegressor."
-            )
+        _require.that(
+            isinstance(fact, Categories | Boolean),
+            f"a classifier needs a target with declared categories, and {target!r} has none. Declare "
+            "Categories or Boolean for it, or use DPRegressor.",
+        )
         values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
-        if len(values) < 2:
-            raise InvalidInput(f"at least two classes must be declared for {target!r}.")
+        _require.that(len(values) >= 2, f"at least two classes must be declared for {target!r}.")
         # arrays are fitted with the numbers of their classes in place of the classes
         declared = self.classes if self._labels is None else None
         if declared is not None and set(declared) != set(values):
@@ -390,11 +389,11 @@ class DPRegressor(_AnyModule, Regressor):
         return torch.from_numpy(scaled.astype(np.float32))[:, None]
 
     def _declare_target(self, fact: Any, target: str) -> int:
-        if not isinstance(fact, Bounds):
-            raise InvalidInput(
-                f"a regression needs a target with declared bounds, and {target!r} has none. Declare Bounds "
-                "for it, or use DPClassifier."
-            )
+        _require.that(
+            isinstance(fact, Bounds),
+            f"a regression needs a target with declared bounds, and {target!r} has none. Declare Bounds "
+            "for it, or use DPClassifier.",
+        )
         self.range_ = float(fact.lower), float(fact.upper)
         return 1
 

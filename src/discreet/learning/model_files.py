@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from .. import _registry
+from .. import _registry, _require
 from .._errors import DiscreetError, InvalidInput
 from .._public import Public
 from ..accounting import Event
@@ -146,15 +146,15 @@ def _loaded(facts: dict[str, Any], path: str | Path, module: Any) -> Any:
     # A changed file can hold anything: infinite sizes, or an object of another class than expected.
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError, DiscreetError):
         raise model_files.not_a_model(path) from None
-    if own != (module is not None):
-        raise InvalidInput(
-            (
-                f"the model in {path} was trained with a module that the user gave, and no file holds code: "
-                "load(path, module=...)."
-            )
-            if own
-            else f"the model in {path} has a network of discreet: leave module= out."
+    _require.that(
+        own == (module is not None),
+        (
+            f"the model in {path} was trained with a module that the user gave, and no file holds code: "
+            "load(path, module=...)."
         )
+        if own
+        else f"the model in {path} has a network of discreet: leave module= out.",
+    )
     network_ = _module(module, features, outputs) if own else None
     try:
         network_ = network(features, outputs, hidden) if network_ is None else network_
@@ -172,11 +172,11 @@ def _module(module: Any, features: int, outputs: int) -> nn.Module:
     if not isinstance(module, nn.Module) and not callable(module):
         raise InvalidInput(f"module= is a torch module, or a function that builds one; got {module!r}.")
     built = deepcopy(module) if isinstance(module, nn.Module) else module(features, outputs)
-    if not isinstance(built, nn.Module):
-        raise InvalidInput(
-            "module= is a torch module, or a function of (features, outputs) that builds one; it built "
-            f"{type(built).__name__}."
-        )
+    _require.that(
+        isinstance(built, nn.Module),
+        "module= is a torch module, or a function of (features, outputs) that builds one; it built "
+        f"{type(built).__name__}.",
+    )
     return built
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from .. import _require, accounting, sampling
-from .._errors import INTERRUPTIONS, InvalidInput
+from .._errors import INTERRUPTIONS
 from .._public import Public
 from .._require import POSITIVE, Real
 from ..accounting import Event, RepeatAndSelect, compose
@@ -67,21 +67,19 @@ class TrainerTrials(RepeatedTrials):
         rows."""
         reference = self.candidates[0]
         for candidate in self.candidates:
-            if not isinstance(candidate, Trainer):
-                raise _require.fail("candidates", type(candidate).__name__, "trainers")
-            if candidate.event != reference.event or candidate.public != self.public:
-                raise InvalidInput(
-                    "all candidates must have one price: the same data, batch, steps and noise. They may "
-                    "differ in model, optimizer, learning rate and clip."
-                )
-        if reference.schedule.exact_size is not None:
-            raise InvalidInput(
-                f"a {type(reference.schedule).__name__} schedule is for exactly "
-                f"{reference.schedule.exact_size} rows, and a run trains on those that a coin does not hold "
-                "out. Take another schedule, such as Poisson."
+            _require.must(isinstance(candidate, Trainer), "candidates", type(candidate).__name__, "trainers")
+            _require.that(
+                candidate.event == reference.event and candidate.public == self.public,
+                "all candidates must have one price: the same data, batch, steps and noise. They may "
+                "differ in model, optimizer, learning rate and clip.",
             )
-        if self.public.unit.column is not None:
-            raise InvalidInput("tuning of a trainer needs rows as units.")
+        _require.that(
+            reference.schedule.exact_size is None,
+            f"a {type(reference.schedule).__name__} schedule is for exactly "
+            f"{reference.schedule.exact_size} rows, and a run trains on those that a coin does not hold "
+            "out. Take another schedule, such as Poisson.",
+        )
+        _require.that(self.public.unit.column is None, "tuning of a trainer needs rows as units.")
 
     @property
     def columns(self) -> Any:
@@ -174,8 +172,7 @@ def trainer_trials(
     # Imported here: `Trainer` and this module work without scikit-learn.
     from sklearn.base import clone
 
-    if not delta > 0:
-        raise InvalidInput("tuning of DP-SGD needs a delta above 0.")
+    _require.that(delta > 0, "tuning of DP-SGD needs a delta above 0.")
     # The expected number of rows that a run trains on.
     rows = max(1, round(public.declared_size("tuning") * (1 - search.holdout)))
     score_rho = _SCORE_SHARE * Fraction(_rho(trials, search.epsilon, delta, public.neighbors))

@@ -47,8 +47,7 @@ def as_images(images: Any, shape: tuple[int, ...]) -> NDArray[Any]:
             f"images must have the shape (n, {', '.join(map(str, shape))}); got {array.shape}."
         )
     # numpy's kinds: boolean, unsigned and signed integer, float, object
-    if array.dtype.kind not in "buifO":
-        raise InvalidInput("images must be real numbers, bytes or truth values.")
+    _require.that(array.dtype.kind in "buifO", "images must be real numbers, bytes or truth values.")
     return array
 
 

@@ -46,8 +46,7 @@ class Scattering(nn.Module):
     def __init__(self, shape: tuple[int, int] = (28, 28), *, J: int = 2, L: int = 8, order: int = 2) -> None:
         super().__init__()
         _require.integer(J=J, L=L, at_least=1)
-        if order not in (1, 2):
-            raise _require.fail("order", order, "1 or 2")
+        _require.must(order in (1, 2), "order", order, "1 or 2")
         self.shape = _check_shape(shape, J)
         self.J, self.L, self.order = int(J), int(L), int(order)
         # The size of padded images, as in kymatio.

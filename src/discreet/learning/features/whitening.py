@@ -112,8 +112,7 @@ class PrivateWhitening(Mechanism):
 
     def __post_init__(self) -> None:
         require_rows(self.public)
-        if self.width > 1 << 14:
-            raise _require.fail("width", self.width, "at most 2**14 features")
+        _require.must(self.width <= 1 << 14, "width", self.width, "at most 2**14 features")
         if _require.float_or_inf(self.rho) < _LEAST_RHO:
             raise _require.fail("rho", self.rho, f"at least {_LEAST_RHO:g}")
         self.public.declared_size("whitening")
@@ -256,11 +255,11 @@ class Directions:
         that of `PrivateWhitening`.
         """
         _require.probability(power=power)
-        if len(paid.matrix) != len(self.matrix):
-            raise InvalidInput(
-                f"the whitening is for {len(paid.matrix)} features, and there are {len(self.matrix)} "
-                "directions. Release it for projections on these directions."
-            )
+        _require.that(
+            len(paid.matrix) == len(self.matrix),
+            f"the whitening is for {len(paid.matrix)} features, and there are {len(self.matrix)} "
+            "directions. Release it for projections on these directions.",
+        )
         # `paid.matrix` is V diag((v + penalty)^(-1/2)) up to a factor, with the eigenvectors of the moments
         # in the columns of V and the eigenvalues v: the norms of its columns give the scales, and the columns
         # divided by their norms give V.

@@ -132,11 +132,11 @@ class PrivateTeachers(Interactive):
         if self.overlap > self.teachers:
             raise _require.fail("overlap", self.overlap, f"at most the {self.teachers} teachers")
         self._check_columns()
-        if self.blob_size > _MAX_BLOB_BYTES:
-            raise InvalidInput(
-                f"{self.teachers} teachers of {self.size:,} bytes each do not fit into the "
-                f"{_MAX_BLOB_BYTES:,} bytes of one blob of the vault. Take smaller teachers, or fewer."
-            )
+        _require.that(
+            self.blob_size <= _MAX_BLOB_BYTES,
+            f"{self.teachers} teachers of {self.size:,} bytes each do not fit into the "
+            f"{_MAX_BLOB_BYTES:,} bytes of one blob of the vault. Take smaller teachers, or fewer.",
+        )
         if self.sanitize is not None:
             self.sanitize.check(self.aggregator)
         if self.progress is not None and not callable(self.progress):
@@ -186,23 +186,22 @@ class PrivateTeachers(Interactive):
         """Fit the learner to made-up examples of the type of the private ones, and let it predict, before the
         charge: an error that is raised here does not depend on the private data."""
         inputs, _ = empty_batch_of(source, self.columns)
-        if not isinstance(inputs, torch.Tensor):
-            raise InvalidInput("teachers take examples whose inputs are one tensor.")
+        _require.that(isinstance(inputs, torch.Tensor), "teachers take examples whose inputs are one tensor.")
         if tuple(inputs.shape[1:]) != tuple(self.shape):
             raise _require.fail("shape", self.shape, f"{tuple(inputs.shape[1:])}, as the examples are")
         teacher = fit_made_up(
             self.learner, tuple(self.shape), self.classes, dtype=input_type(source, self.columns)
         )
-        if len(teacher) > self.size:
-            raise InvalidInput(
-                f"a teacher fitted to made-up examples takes {len(teacher):,} bytes, more than "
-                f"size={self.size:,}. Give more room, or smaller teachers."
-            )
-        if self.workers > 1 and not ensemble.can_train_apart(self.learner):
-            raise InvalidInput(
-                "the learner cannot be sent to other processes, or none can be started. Begin the script "
-                'with `if __name__ == "__main__":`, define the learner in a module, or give workers=1.'
-            )
+        _require.that(
+            len(teacher) <= self.size,
+            f"a teacher fitted to made-up examples takes {len(teacher):,} bytes, more than "
+            f"size={self.size:,}. Give more room, or smaller teachers.",
+        )
+        _require.that(
+            self.workers <= 1 or ensemble.can_train_apart(self.learner),
+            "the learner cannot be sent to other processes, or none can be started. Begin the script "
+            'with `if __name__ == "__main__":`, define the learner in a module, or give workers=1.',
+        )
 
     def start(self, source: AnySource, *, entropy: Entropy, drawer: Any = None) -> State:
         """Train the teachers and put them into the drawer of the vault; without a drawer they are part of the
@@ -313,32 +312,31 @@ class PrivateTeachers(Interactive):
         """Return public inputs as numbers of the type that teachers were fitted to: a network of another
         type would refuse them, and its vote would be the default one."""
         values = as_array(x)
-        if values.shape[1:] != tuple(self.shape) or not values.ndim or not len(values):
-            raise InvalidInput(
-                f"inputs have the shape {values.shape}, and must be a batch of one or more of the shape "
-                f"{tuple(self.shape)}."
-            )
+        _require.that(
+            values.shape[1:] == tuple(self.shape) and values.ndim and len(values),
+            f"inputs have the shape {values.shape}, and must be a batch of one or more of the shape "
+            f"{tuple(self.shape)}.",
+        )
         if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
             raise InvalidInput("inputs must be finite real numbers.")
-        if not np.can_cast(values.dtype, dtype, casting="same_kind"):
-            raise InvalidInput(
-                f"inputs are {values.dtype}, and the teachers were fitted to {dtype}. Convert them in the "
-                "way in which the private inputs were."
-            )
+        _require.that(
+            np.can_cast(values.dtype, dtype, casting="same_kind"),
+            f"inputs are {values.dtype}, and the teachers were fitted to {dtype}. Convert them in the "
+            "way in which the private inputs were.",
+        )
         with np.errstate(over="ignore"):
             converted = values.astype(dtype)
-        if not np.isfinite(converted).all():
-            raise InvalidInput(f"inputs are too large for {dtype}.")
+        _require.that(np.isfinite(converted).all(), f"inputs are too large for {dtype}.")
         return converted
 
     def _predictions(self, question: PublicInputs, length: int) -> Any:
         """Return the student's probabilities, one row for each of `length` inputs, or None for each."""
         if question.predictions is None:
-            if isinstance(self.aggregator, InteractiveGNMax):
-                raise InvalidInput(
-                    "an interactive aggregator compares votes with the student's own probabilities: give "
-                    "predictions=, one row per input."
-                )
+            _require.that(
+                not isinstance(self.aggregator, InteractiveGNMax),
+                "an interactive aggregator compares votes with the student's own probabilities: give "
+                "predictions=, one row per input.",
+            )
             return [None] * length
         predictions = np.asarray(question.predictions, dtype=np.float64)
         if predictions.shape != (length, self.classes):

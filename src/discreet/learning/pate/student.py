@@ -57,8 +57,7 @@ def typical_examples(x: Any, number: int, *, seed: int = 0, clusters: Any = None
 
     points = _matrix(x)
     _require.integer(number=number, at_least=1)
-    if number > len(points):
-        raise _require.fail("number", number, f"at most the {len(points)} inputs")
+    _require.must(number <= len(points), "number", number, f"at most the {len(points)} inputs")
     model = clusters or KMeans(number, n_init=1, max_iter=50, random_state=seed).fit(points)
     distances = ((points - model.cluster_centers_[model.labels_]) ** 2).sum(1)
     order = np.lexsort((distances, model.labels_))
@@ -407,9 +406,9 @@ def distort(
 def _images(images: Any) -> Tensor:
     """Return images as a tensor of floats, refused unless they are finite and have four dimensions."""
     x = torch.as_tensor(as_array(images), dtype=torch.float32, device="cpu")
-    if x.dim() != 4 or not len(x) or not torch.isfinite(x).all():
-        raise InvalidInput(
-            "images must be finite numbers of the shape (number, channels, height, width), not "
-            f"{tuple(x.shape)}."
-        )
+    _require.that(
+        x.dim() == 4 and len(x) and torch.isfinite(x).all(),
+        "images must be finite numbers of the shape (number, channels, height, width), not "
+        f"{tuple(x.shape)}.",
+    )
     return x

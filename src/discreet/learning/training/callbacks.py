@@ -148,8 +148,7 @@ class PublicSet:
         or the root mean squared error in the target's own unit."""
         facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
         examples = columns.read(connect(data, Public(schema=facts, table="public_set")))
-        if not examples.size:
-            raise InvalidInput("the public set is empty.")
+        _require.that(examples.size, "the public set is empty.")
         pair, fact = examples.take(np.arange(examples.size)), public.fact(columns.target)
         if isinstance(fact, Categories | Boolean):
             return cls(
@@ -236,12 +235,12 @@ def _steps_per_pass(schedule: Any) -> int:
 def _check(trainer: Trainer, validation: Any, source: Any) -> None:
     """Refuse validation data that nobody has declared public, that are the private examples themselves, or on
     which the model fails."""
-    if not isinstance(validation, PublicSet):
-        raise InvalidInput(
-            f"validation= must be data that you declare public, PublicSet(...), got a "
-            f"{type(validation).__name__}. A score on private rows, held out or not, is a release that "
-            "nobody has paid for."
-        )
+    _require.that(
+        isinstance(validation, PublicSet),
+        f"validation= must be data that you declare public, PublicSet(...), got a "
+        f"{type(validation).__name__}. A score on private rows, held out or not, is a release that "
+        "nobody has paid for.",
+    )
     if _origins(validation.data) & _origins(source):
         raise PrivateFact(
             "validation= and the private examples are parts of one dataset: people who are held out are "

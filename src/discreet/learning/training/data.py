@@ -158,11 +158,11 @@ class _Dataset(Examples):
         like: tuple[Any, Any] | None,
         loader: DataLoader[Any] | None = None,
     ) -> None:
-        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-            raise InvalidInput(
-                "a dataset must have __getitem__ and __len__ (map-style): batches are sampled by position, "
-                "which a stream does not allow."
-            )
+        _require.that(
+            hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"),
+            "a dataset must have __getitem__ and __len__ (map-style): batches are sampled by position, "
+            "which a stream does not allow.",
+        )
         self._public, self._dataset, self._rows = (
             Public() if public is None else public,
             dataset,
@@ -236,11 +236,11 @@ class _Dataset(Examples):
 
     def _empty_like_first_item(self) -> tuple[Any, Any]:
         """Return inputs and targets of zero examples, of the first item's shapes and types."""
-        if not self._rows:
-            raise InvalidInput(
-                "a dataset that may be empty needs like=(inputs, targets), made-up examples: without it only "
-                "an empty dataset would be refused, and the refusal would reveal that it is empty."
-            )
+        _require.that(
+            self._rows,
+            "a dataset that may be empty needs like=(inputs, targets), made-up examples: without it only "
+            "an empty dataset would be refused, and the refusal would reveal that it is empty.",
+        )
         try:
             inputs, targets = tree_map(lambda t: t[:0], self._collated(np.zeros(1, np.int64)))
         except DiscreetError:
@@ -258,11 +258,11 @@ class _Dataset(Examples):
         """Return one item of the dataset, or a batch of them, as (inputs, target)."""
         if self._target is not None and isinstance(item, Mapping) and self._target in item:
             return {name: value for name, value in item.items() if name != self._target}, item[self._target]
-        if self._target is not None or not isinstance(item, tuple | list) or len(item) != 2:
-            raise InvalidInput(
-                "items of a dataset must be (inputs, target), or dicts with target= naming one entry "
-                f"(target={self._target!r}); here an item is a {type(item).__name__}."
-            )
+        _require.that(
+            self._target is None and isinstance(item, tuple | list) and len(item) == 2,
+            "items of a dataset must be (inputs, target), or dicts with target= naming one entry "
+            f"(target={self._target!r}); here an item is a {type(item).__name__}.",
+        )
         return item[0], item[1]
 
 
@@ -427,8 +427,7 @@ def _owners(public: Public, people: Any, rows: int) -> People | None:
             f"the unit is all rows of one person ({column!r}): give the person of each row, people=[...]."
         )
     owners = People(people)
-    if owners.length != rows:
-        raise InvalidInput("people must have one entry for each row.")
+    _require.that(owners.length == rows, "people must have one entry for each row.")
     return owners
 
 
@@ -459,8 +458,7 @@ def _tensor(values: Any) -> Any:
     if isinstance(values, np.memmap) and values.ndim:
         return values
     tensor = values if isinstance(values, Tensor) else _from_array(values)
-    if not tensor.dim():
-        raise InvalidInput("inputs and targets must have a first dimension, one entry for each example.")
+    _require.that(tensor.dim(), "inputs and targets must have a first dimension, one entry for each example.")
     return tensor.detach()
 
 

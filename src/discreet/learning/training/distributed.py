@@ -119,11 +119,11 @@ class _DistributedTrainer(Mechanism):
         digest_tensor = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
         digests = [torch.empty_like(digest_tensor) for _ in range(dist.get_world_size(self.group))]
         self._communicate(lambda: dist.all_gather(digests, digest_tensor, group=self.group))
-        if any(not torch.equal(digest_tensor, other) for other in digests):
-            raise InvalidInput(
-                "the workers do not have the same trainer: price, public facts, shapes, frozen weights and "
-                "buffers, and all settings but performance= must be alike."
-            )
+        _require.that(
+            all(torch.equal(digest_tensor, other) for other in digests),
+            "the workers do not have the same trainer: price, public facts, shapes, frozen weights and "
+            "buffers, and all settings but performance= must be alike.",
+        )
 
     def _broadcast_weights(self, run: TrainingRun) -> None:
         """Start all workers from the first worker's weights."""

@@ -66,8 +66,7 @@ class LocalSGD:
     full: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
-        if self.lr > _LARGEST_RATE:
-            raise _require.fail("lr", self.lr, f"at most {_LARGEST_RATE:g}, for float32")
+        _require.must(self.lr <= _LARGEST_RATE, "lr", self.lr, f"at most {_LARGEST_RATE:g}, for float32")
 
     def weight(self, rows: int) -> float:
         """Return the weight of a client with this many rows."""

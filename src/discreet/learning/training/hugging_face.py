@@ -372,16 +372,14 @@ def _loggers(args: Any) -> list[Callable[[], Any]]:
                 f"report_to={name!r} is not for private training: give 'tensorboard', 'wandb' or 'none', or "
                 "a logger of your own, train(callbacks=[...])."
             )
-        if find_spec(name) is None:
-            raise InvalidInput(f"report_to={name!r}, and {name} is not installed.")
+        _require.that(find_spec(name) is not None, f"report_to={name!r}, and {name} is not installed.")
     return [starts[name] for name in listed]
 
 
 def _task(model: nn.Module, task: str | None) -> str:
     """Return the task of the model: the given one, or the one that the name of its class implies."""
     if task is not None:
-        if task not in TASKS:
-            raise _require.fail("task", task, f"one of {', '.join(TASKS)}")
+        _require.must(task in TASKS, "task", task, f"one of {', '.join(TASKS)}")
         return task
     config = getattr(model, "config", None)
     kinds = [*(getattr(config, "architectures", None) or []), *_class_names(model)]

@@ -138,8 +138,7 @@ class Adam:
         betas = _require.listed(betas=self.betas)
         _require.probability(**{f"betas[{i}]": beta for i, beta in enumerate(betas)})
         # With a beta of 1 no gradient would ever enter the average.
-        if len(betas) != 2 or max(betas) == 1:
-            raise _require.fail("betas", betas, "two numbers from 0 to below 1")
+        _require.must(len(betas) == 2 and max(betas) != 1, "betas", betas, "two numbers from 0 to below 1")
         object.__setattr__(self, "betas", tuple(map(float, betas)))
 
     def start(
@@ -188,18 +187,18 @@ def foreign(
     """Return one of torch's own optimizers as an update; in each step the factor multiplies the learning rate
     of every group of parameters."""
     inner = build(parameters)
-    if not isinstance(inner, torch.optim.Optimizer):
-        raise InvalidInput(
-            f"the function optimizer= gave a {type(inner).__name__}, and must give a torch.optim.Optimizer "
-            "for the parameters it is given."
-        )
+    _require.that(
+        isinstance(inner, torch.optim.Optimizer),
+        f"the function optimizer= gave a {type(inner).__name__}, and must give a torch.optim.Optimizer "
+        "for the parameters it is given.",
+    )
     parameter_ids = {id(p) for p in parameters}
-    if any(id(p) not in parameter_ids for group in inner.param_groups for p in group["params"]):
-        raise InvalidInput(
-            "the function optimizer= builds an optimizer for other parameters than those it is given; the "
-            "trainer trains a copy of the model. Write lambda parameters: torch.optim.SGD(parameters, "
-            "lr=...)."
-        )
+    _require.that(
+        all(id(p) in parameter_ids for group in inner.param_groups for p in group["params"]),
+        "the function optimizer= builds an optimizer for other parameters than those it is given; the "
+        "trainer trains a copy of the model. Write lambda parameters: torch.optim.SGD(parameters, "
+        "lr=...).",
+    )
     rates = [group["lr"] for group in inner.param_groups]
 
     def update(values: Tensor, total: Tensor, factor: float) -> None:
@@ -261,12 +260,12 @@ class Scheduled:
     def __call__(self, step: int) -> float:
         while len(self._factors) <= step:
             rates = {float(group["lr"]) for group in self._scheduler.optimizer.param_groups}
-            if len(rates) > 1 or self._settings() != self._others:
-                raise InvalidInput(
-                    f"{type(self._scheduler).__name__} sets more than one learning rate (betas or momentum, "
-                    "or the rates of several groups), and only one rate is scheduled here. Give "
-                    "cycle_momentum=False, or one group."
-                )
+            _require.that(
+                len(rates) <= 1 and self._settings() == self._others,
+                f"{type(self._scheduler).__name__} sets more than one learning rate (betas or momentum, "
+                "or the rates of several groups), and only one rate is scheduled here. Give "
+                "cycle_momentum=False, or one group.",
+            )
             self._factors.append(rates.pop() / self._rate)
             self._scheduler.step()
         return self._factors[step]

@@ -175,8 +175,7 @@ class WithoutReplacement(Schedule):
     steps: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
-        if self.sample > self.size:
-            raise _require.fail("sample", self.sample, f"at most size = {self.size}")
+        _require.must(self.sample <= self.size, "sample", self.sample, f"at most size = {self.size}")
 
     @property
     def divisor(self) -> float:  # type: ignore[override]
@@ -411,8 +410,7 @@ def _check_options(kind: Any, steps: Any, epochs: Any, limit: Any, strategy: Any
     """Refuse an unknown kind of sampling, and options that do not go with it or with each other."""
     if not isinstance(kind, str) or kind not in _KINDS:
         raise _require.fail("sampling", kind, f"{', '.join(map(repr, _KINDS))}, or a schedule")
-    if (steps is None) == (epochs is None):
-        raise InvalidInput("give steps=, or epochs= (and not both).")
+    _require.that((steps is None) != (epochs is None), "give steps=, or epochs= (and not both).")
     if limit is not None and kind != "truncated_poisson":
         raise InvalidInput(f"limit= is for sampling='truncated_poisson'; {kind!r} has none.")
     if strategy is not None and kind != "cyclic":
@@ -468,11 +466,11 @@ def _strategy(strategy: Any, bins: int, steps: int) -> Any:
         return square_root(steps, min(bins, max(1, math.isqrt(steps))))
     if strategy == "blt":
         return blt(steps)
-    if strategy in ("tree", "honaker"):
-        raise InvalidInput(
-            f"strategy={strategy!r} measures the nodes of a tree over time, and a trainer needs the noise of "
-            "each step. Take 'blt', 'banded' or 'square_root', which have less error."
-        )
+    _require.that(
+        strategy not in ("tree", "honaker"),
+        f"strategy={strategy!r} measures the nodes of a tree over time, and a trainer needs the noise of "
+        "each step. Take 'blt', 'banded' or 'square_root', which have less error.",
+    )
     if isinstance(strategy, str):
         _require.one_of(("identity", "square_root", "banded", "blt"), strategy=strategy)
     return strategy
@@ -499,10 +497,9 @@ def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
     if batch is not None:
         _require.positive(batch=batch)
         exact_rate = _require.exact(batch, "batch") / size
-        if exact_rate > 1:
-            raise _require.fail(
-                "batch", batch, f"at most n, the declared number of examples, which is {size}"
-            )
+        _require.must(
+            exact_rate <= 1, "batch", batch, f"at most n, the declared number of examples, which is {size}"
+        )
         return exact_rate, float(batch)
     exact_rate = _require.exact(rate, "rate")
     return exact_rate, float(exact_rate * size)

@@ -89,12 +89,12 @@ def check(trainer: Trainer) -> None:
 def _check_together(trainer: Trainer) -> None:
     """Refuse combinations of options that no price is proved for, or that would train wrongly."""
     declared, size = trainer.schedule.exact_size, trainer.public.size
-    if declared is not None and size is not None and declared != size:
-        raise InvalidInput(
-            f"{type(trainer.schedule).__name__} samples from all examples, exactly: it was made for "
-            f"{declared}, and Public(size={size}) says otherwise. Leave out n=, or make the schedule for the "
-            "declared size."
-        )
+    _require.that(
+        declared is None or size is None or declared == size,
+        f"{type(trainer.schedule).__name__} samples from all examples, exactly: it was made for "
+        f"{declared}, and Public(size={size}) says otherwise. Leave out n=, or make the schedule for the "
+        "declared size.",
+    )
     has_adaptive_clip, is_cyclic = isinstance(trainer.clip, Adaptive), isinstance(trainer.schedule, Cyclic)
     if has_adaptive_clip and (is_cyclic or trainer.noise == "discrete"):
         raise Unsupported(
@@ -362,8 +362,7 @@ class Trainer(Stepped):
     def _calibrate(self) -> float:
         """Return the noise multiplier, calibrated to (epsilon, delta) where it is not given."""
         if self.noise_multiplier is not None:
-            if self.epsilon is not None:
-                raise InvalidInput("give epsilon= and delta=, or noise_multiplier=, not both.")
+            _require.that(self.epsilon is None, "give epsilon= and delta=, or noise_multiplier=, not both.")
             noise_multiplier = _require.as_float(noise_multiplier=self.noise_multiplier)
             _require.positive(noise_multiplier=noise_multiplier)
             return noise_multiplier

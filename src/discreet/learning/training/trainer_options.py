@@ -51,11 +51,11 @@ class Performance:
     def __post_init__(self) -> None:
         _require.one_of(("float32", "bfloat16"), precision=self.precision)
         _check_device(self.device)
-        if self.compiled and self.isolate:
-            raise InvalidInput(
-                "compiled=True and isolate=True do not go together: example by example nothing is compiled. "
-                "Give one of them."
-            )
+        _require.that(
+            not self.compiled or not self.isolate,
+            "compiled=True and isolate=True do not go together: example by example nothing is compiled. "
+            "Give one of them.",
+        )
 
     def updated(self, **options: object) -> Performance:
         """Return a copy with the options that the trainer was given by keyword; None means not given."""
