@@ -27,8 +27,9 @@ from .._public import Public
 from .columns import unusable
 from .engines.duckdb import DuckDB
 from .engines.duckdb_reading import Database, file_kind
-from .files import Csv, Format, open_text, refuse_empty
+from .files import Csv, Format, is_utf8, open_bytes, open_text, refuse_empty
 from .schema import toml_key, toml_text, toml_value
+from .semantics import FALSE_WORDS, TRUE_WORDS
 
 _QUESTIONS = {
     "number": (
@@ -43,7 +44,10 @@ _QUESTIONS = {
     "text": (
         'Which values can it have? List them (type = "categories"), or keep "text": then groups by '
         "it need a delta.",
-        ['values = []          # with type = "categories"'],
+        [
+            'values = []          # with type = "categories"',
+            'same = {}            # spellings that mean the same: {"innere" = "Innere"}',
+        ],
     ),
     "any": (
         "What is it? number (lower, upper, nullable), categories (values), date (lower, upper, "
@@ -139,7 +143,9 @@ def _format_lines(format: Format | None) -> list[str]:
     comments with an example."""
     if format is None:
         return []
+    words = "   # in any letter case, beside true, yes, y, 1"
     entries = [
+        ("encoding", format.encoding, "cp1252", "   # UTF-8 without it"),
         ("delimiter", format.delimiter, ",", ""),
         ("decimal", None if format.decimal == "." else format.decimal, ",", ""),
         ("thousands", format.thousands or None, ".", ""),
@@ -149,6 +155,10 @@ def _format_lines(format: Format | None) -> list[str]:
             ["%d.%m.%Y", "%Y-%m-%d"],
             "   # tried in this order; what fits none is missing",
         ),
+        ("strip", list(format.strip) or None, ["€", "kg"], "   # before or behind numbers"),
+        ("true", list(format.true) or None, ["ja"], words),
+        ("false", list(format.false) or None, ["nein"], words.replace("true, yes, y, 1", "false, no, n, 0")),
+        ("trim", format.trim or None, True, "   # texts without blanks at their ends"),
     ]
     any_declared = any(value is not None for _, value, _, _ in entries)
     return [
@@ -232,7 +242,28 @@ _COMMA = re.compile(r"\s*[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?\s*")
 _DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y")
 
 
-def delimiter_of(path: Path) -> str | None:
+# Words for true and false in some languages, and what often stands beside numbers: if a column has others,
+# the draft does not say so.
+_TRUE, _FALSE = {"ja", "j", "oui", "si", "sí", "sì", "sim", "wahr"}, {"nein", "non", "não", "nao", "falsch"}
+_BESIDE = ("€", "EUR", "$", "USD", "£", "GBP", "CHF", "¥", "%", "kg", "g", "mg", "cm", "mm", "m", "km", "h")
+
+
+def encoding_of(path: Path, *, looking: bool) -> str | None:
+    """Return None for a file in UTF-8, else cp1252, or latin-1 where that has no character for a byte; by the
+    first line alone unless `looking` is set."""
+    with open_bytes(path) as file:
+        lines = file if looking else islice(file, 1)
+        wrong = [line for line in lines if not is_utf8(line)][:_LINES]
+    if not wrong:
+        return None
+    return "latin-1" if any(set(line) & _NOT_CP1252 for line in wrong) else "cp1252"
+
+
+# The bytes that stand for no character in cp1252.
+_NOT_CP1252 = {0x81, 0x8D, 0x8F, 0x90, 0x9D}
+
+
+def delimiter_of(path: Path, encoding: str | None = None) -> str | None:
     """Return the delimiter of the names in the first line, from that line alone; None for the usual (a comma,
     or a tab in .tsv).
 
@@ -240,18 +271,18 @@ def delimiter_of(path: Path) -> str | None:
     """
     if ".tsv" in path.suffixes:
         return None
-    with open_text(path, errors="replace") as file:
+    with open_text(path, errors="replace", encoding=encoding) as file:
         header = file.readline()
     counts = {";": header.count(";"), "\t": header.count("\t"), "|": header.count("|")}
     best = max(counts, key=lambda mark: counts[mark])
     return best if counts[best] > len(re.findall(r",(?! )", header)) else None
 
 
-def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
-    """Return the kind of each column ("number", "date", "boolean" or "text"), and how numbers and dates are
-    written."""
+def look(path: Path, delimiter: str | None, encoding: str | None = None) -> tuple[dict[str, str], Format]:
+    """Return the kind of each column ("number", "date", "boolean" or "text"), and how numbers, dates and
+    words for true and false are written."""
     mark = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
-    with open_text(path, errors="replace") as file:
+    with open_text(path, errors="replace", encoding=encoding) as file:
         rows = csv.reader(file, delimiter=mark)
         names = next(rows, [])
         try:
@@ -265,6 +296,9 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
         name: [row[i].strip() for row in lines if i < len(row) and row[i].strip()]
         for i, name in enumerate(names)
     }
+    blanks = any(value != value.strip() for row in lines for value in row)
+    strip = _strip(columns)
+    words = {value.lower() for values in columns.values() if _is_truth(values) for value in values}
     comma = _decimal_comma(columns.values())
     date_formats: list[str] = []
     kinds = {
@@ -276,7 +310,41 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
     thousands = (
         "." if comma and any("." in v for n, k in kinds.items() if k == "number" for v in columns[n]) else ""
     )
-    return kinds, Format(delimiter, "," if comma else ".", thousands, () if is_iso else tuple(date_formats))
+    return kinds, Format(
+        delimiter,
+        "," if comma else ".",
+        thousands,
+        () if is_iso else tuple(date_formats),
+        encoding,
+        trim=blanks,
+        true=tuple(sorted(words & _TRUE)),
+        false=tuple(sorted(words & _FALSE)),
+        strip=strip,
+    )
+
+
+def _is_truth(values: list[str]) -> bool:
+    """Return whether most of a column's texts are words for true and false, or letters of them; codes of
+    missing values may be among them."""
+    words = {*_TRUE, *_FALSE, *TRUE_WORDS, *FALSE_WORDS} - {"0", "1"}
+    return bool(values) and sum(value.lower() in words for value in values) > 0.5 * len(values)
+
+
+def _strip(columns: dict[str, list[str]]) -> tuple[str, ...]:
+    """Return what stands beside most numbers of some column, and take it off them in `columns`."""
+    found = []
+    for name, values in columns.items():
+        for mark in _BESIDE:
+            bare = [value.removeprefix(mark).removesuffix(mark).strip() for value in values]
+            beside = sum(
+                a != b and bool(_COMMA.fullmatch(a) or _POINT.fullmatch(a))
+                for a, b in zip(bare, values, strict=True)
+            )
+            if values and beside > 0.5 * len(values):
+                found.append(mark)
+                columns[name] = bare
+                break
+    return tuple(dict.fromkeys(found))
 
 
 def _is_mostly(hits: int, values: Sequence[str]) -> bool:
@@ -298,7 +366,7 @@ def _kind(values: list[str], number: re.Pattern[str], date_formats: list[str]) -
     added to `date_formats`."""
     if _is_mostly(sum(bool(number.fullmatch(v)) for v in values), values):
         return "number"
-    if _is_mostly(sum(v.lower() in ("true", "false") for v in values), values):
+    if _is_truth(values):
         return "boolean"
     column_formats: list[str] = []
     unread = values
@@ -344,12 +412,13 @@ def draft(
         raise InvalidInput(
             f"{Path(file).name!r} has types already: there is nothing to look for. Leave --look out."
         )
+    encoding = encoding_of(Path(file), looking=looking) if csv else None
     if csv and delimiter is None:
-        delimiter = delimiter_of(Path(file))
-    name, kinds = _columns_of_file(Path(file), table, delimiter)
-    file_format = Format(delimiter=delimiter) if csv else None
+        delimiter = delimiter_of(Path(file), encoding)
+    file_format = Format(delimiter=delimiter, encoding=encoding) if csv else None
+    name, kinds = _columns_of_file(Path(file), table, file_format)
     if looking:
-        observed_kinds, file_format = look(Path(file), delimiter)
+        observed_kinds, file_format = look(Path(file), delimiter, encoding)
         kinds = {column: observed_kinds.get(column, "any") for column in kinds}
     others = {}
     for data in related:
@@ -361,12 +430,12 @@ def draft(
 
 
 def _columns_of_file(
-    path: Path, table: str | None, delimiter: str | None = None
+    path: Path, table: str | None, written: Format | None = None
 ) -> tuple[str, dict[str, str]]:
     """Return the name of a table and the kind of each column, "any" for the columns of a CSV file."""
     name = table or path.name.split(".")[0]
     data: Any = Database(path, name) if path.suffix in (".duckdb", ".db", ".ddb") else path
-    source = data if delimiter is None else Csv(data, Format(delimiter=delimiter))
+    source = data if written is None else Csv(data, written)
     kinds = dict(DuckDB({name: source}, Public(table=name)).kinds[name])
     untyped = isinstance(data, Path) and file_kind(str(data)) == "csv"
     return name, dict.fromkeys(kinds, "any") if untyped else kinds

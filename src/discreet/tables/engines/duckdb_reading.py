@@ -19,6 +19,7 @@ from __future__ import annotations
 import csv
 import re
 import shlex
+import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -482,6 +483,8 @@ class TableReader:
 
     def _csv(self, name: str, path: str, csv_file: Csv | None = None) -> None:
         """Copy a CSV file into a table of texts, in which texts that are too long are NULL."""
+        if csv_file is not None and csv_file.format.encoding is not None:
+            path = self._in_utf8(path, csv_file.format.encoding)
         format_columns = () if csv_file is None else (*csv_file.numbers, *csv_file.days)
         delimiter = None if csv_file is None else csv_file.format.delimiter
         reader = csv_reader(path, name, delimiter, (*self.declared.get(name, ()), *format_columns))
@@ -499,6 +502,16 @@ class TableReader:
                 f"{c} = CASE WHEN STRLEN({c}) <= {LONGEST_TEXT} THEN {c} END" for c in chunk
             )
             self._run(f"UPDATE {quoted(name)} SET {assignments} WHERE {longest} > {LONGEST_TEXT}", what)
+
+    def _in_utf8(self, path: str, encoding: str) -> str:
+        """Return the path of a copy of a text file in UTF-8, in the private folder. A byte that stands for no
+        character becomes U+FFFD."""
+        name = Path(path).name.removesuffix(".gz").removesuffix(".zst")
+        copy = Path(tempfile.mkdtemp(dir=self.folder), name)
+        with open_bytes(path) as file, copy.open("w", encoding="utf-8", newline="") as into:
+            for chunk in iter(lambda: file.read(_CHUNK), b""):
+                into.write(chunk.decode(encoding, "replace"))
+        return str(copy)
 
     def _check_dates(self, formats: Sequence[str]) -> None:
         """Refuse a format of dates that DuckDB does not know, which would look like a file that cannot be
