@@ -78,6 +78,13 @@ COMMANDS: dict[str, Lazy] = {
         "Say what a question would cost, how good its answer would be, and how many of these the "
         "budget buys: free.",
     ),
+    "suggest": Lazy(
+        "query",
+        "suggest",
+        "Suggest bounds of a column, or the limits on rows and groups with which a question errs least: "
+        "charged, recorded, and free the second time.",
+        pays=True,
+    ),
     "plan": Lazy(
         "plan",
         "plan",

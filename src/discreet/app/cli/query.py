@@ -16,7 +16,7 @@ from ..._text import visible
 from ...curator.policy import check_epsilon
 from ...query import Answer
 from ...query.preview import Preview
-from ...session.terms import QuestionTerms, Terms, chosen
+from ...session.terms import QuestionTerms, SuggestTerms, Terms, chosen
 from .. import requests
 from . import forms
 from .options import DATA, FORCE, JSON, LARGE_EPSILON, SQL, Opening
@@ -78,6 +78,34 @@ def preview(
         print(json.dumps(requests.preview_json(query_preview)))
         return
     print(visible(str(query_preview), keep="\n"))
+
+
+def suggest(
+    data: str = DATA,
+    what: str = typer.Argument(..., help="A column of numbers, or one SELECT with a COUNT or a SUM."),
+    *,
+    terms: SuggestTerms,
+    opening: Annotated[Opening, Only("schema ledger analyst periods engine")],
+    as_json: bool = JSON,
+    only_preview: bool = typer.Option(False, "--preview", help="Say what it would cost: free."),
+) -> None:
+    session, options = opening.session(data), chosen(terms)
+    check_epsilon(terms.epsilon)
+    if only_preview:
+        print(visible("\n\n".join(map(str, session.preview_suggest(what, **options))), keep="\n"))
+        return
+    # as `preview_suggest` tells them apart
+    if what.lstrip().upper().startswith(("SELECT", "WITH")):
+        limits = session.suggest_limits(what, **options)
+        facts = {"rows": limits.rows, "groups": limits.groups, "error": limits.error, "curve": limits.curve}
+        text = str(limits)
+    else:
+        bounds = session.suggest(what, **options)
+        facts = {"lower": bounds.lower, "upper": bounds.upper}
+        text = f"lower = {bounds.lower}\nupper = {bounds.upper}"
+    print(json.dumps(facts) if as_json else text)
+    if not as_json:
+        print_note(f"used so far: {session.spent:.4g}; left: {session.remaining:.4g}")
 
 
 def sql_text(sql: str) -> str:
