@@ -20,16 +20,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from .._errors import InvalidInput
 from .._public import Public
+from .._text import visible
 from .columns import unusable
 from .engines.duckdb import DuckDB
 from .engines.duckdb_reading import Database, file_kind
 from .files import Csv, Format, is_utf8, open_bytes, open_text, refuse_empty
 from .schema import toml_key, toml_text, toml_value
 from .semantics import FALSE_WORDS, TRUE_WORDS
+from .sheets import Code, codes_of
 
 _QUESTIONS = {
     "number": (
@@ -75,18 +78,19 @@ def draft_text(
     *,
     written: Format | None = None,
     looked: bool = False,
+    codes: Mapping[str, Sequence[Code]] = MappingProxyType({}),
 ) -> str:
     """Return a schema file to be completed by the steward: from column names and their kinds ("number",
     "text", ...) only.
 
     `columns`: the kind of each column by name. `related`: for each other table, where its data is and the
     kinds of its columns. `written`: the format of a CSV file, None for other files. `looked`: whether kinds
-    and format were taken from the values.
+    and format were taken from the values. `codes`: by column, what its codes mean.
     """
     lines = [
         *_header_lines(table, columns, looked),
         *_format_lines(written),
-        *_column_questions("columns", columns),
+        *_column_questions("columns", columns, codes),
     ]
     for name, (data, kinds_of_table) in (related or {}).items():
         lines += [
@@ -209,10 +213,46 @@ def _example(name: str) -> str:
     return next((f" For example, {text}." for form, text in _EXAMPLES if re.search(form, words)), "")
 
 
-def _column_questions(section: str, columns: dict[str, str]) -> list[str]:
+def _coded(section: str, name: str, codes: Sequence[Code]) -> list[str]:
+    """Return a column whose codes a codebook explains: as categories, where some of them are values; else the
+    questions about a number, with the codes of missing values."""
+    values, missing = ([code for code in codes if code.missing is which] for which in (False, True))
+    # a comment ends at a line break
+    said = {which: ", ".join(visible(code.label) for code in of) for which, of in ((0, values), (1, missing))}
+    lines = (
+        [f"missing = {toml_value([as_number(code.value) for code in missing])}   # {said[1]}"]
+        if missing
+        else []
+    )
+    if values:
+        body = [
+            'type = "categories"',
+            f"values = {toml_value([as_number(c.value) for c in values])}   # {said[0]}",
+        ]
+        return ["", "# From the codebook: is it complete?", f"[{section}.{toml_key(name)}]", *body, *lines]
+    questions = [*_QUESTIONS["number"][1][:3], *lines]
+    return [
+        "",
+        f"# {_QUESTIONS['number'][0]}",
+        f"# [{section}.{toml_key(name)}]",
+        *(f"# {line}" for line in ('type = "number"', *questions)),
+    ]
+
+
+def as_number(text: str) -> str | int:
+    """Return a code that is a whole number as one."""
+    return int(text) if re.fullmatch(r"-?(0|[1-9]\d{0,14})", text) else text
+
+
+def _column_questions(
+    section: str, columns: dict[str, str], codes: Mapping[str, Sequence[Code]] = MappingProxyType({})
+) -> list[str]:
     """Return the questions about columns."""
     lines: list[str] = []
     for name, kind in columns.items():
+        if name in codes:
+            lines += _coded(section, name, codes[name])
+            continue
         why = None if kind == "any" else unusable(kind)
         if why is not None:
             lines += ["", f"# {toml_text(name)} {why}"]
@@ -397,9 +437,13 @@ def draft(
     related: Sequence[str] = (),
     delimiter: str | None = None,
     looking: bool = False,
+    codebook: str | Path | None = None,
 ) -> str:
     """Return a schema file for a table, with questions to the steward. It is made from the names and types of
     columns, and depends on no value unless `looking` is set.
+
+    `codebook`: a file with what codes mean (`sheets.codes_of`), which answers some questions; one of SPSS or
+    Stata has its own.
 
     `related`: files, or "database.duckdb::table", of tables that queries may join. `delimiter`: the character
     between the fields of a CSV file; by default the one between the names in its first line. `looking`: take
@@ -426,7 +470,10 @@ def draft(
         refuse_empty(path)
         other, other_kinds = _columns_of_file(Path(path), table_in_file or None)
         others[other] = (data, other_kinds)
-    return draft_text(name, kinds, others, written=file_format, looked=looking)
+    if codebook is None and Path(file).suffix in (".sav", ".dta"):
+        codebook = file
+    codes = {} if codebook is None else codes_of(Path(codebook))
+    return draft_text(name, kinds, others, written=file_format, looked=looking, codes=codes)
 
 
 def _columns_of_file(
@@ -437,7 +484,7 @@ def _columns_of_file(
     data: Any = Database(path, name) if path.suffix in (".duckdb", ".db", ".ddb") else path
     source = data if written is None else Csv(data, written)
     kinds = dict(DuckDB({name: source}, Public(table=name)).kinds[name])
-    untyped = isinstance(data, Path) and file_kind(str(data)) == "csv"
+    untyped = isinstance(data, Path) and file_kind(str(data)) != "parquet"
     return name, dict.fromkeys(kinds, "any") if untyped else kinds
 
 

@@ -73,6 +73,10 @@ class Draft:
     delimiter: Annotated[str | None, "The character between the fields of a CSV file, for the draft: ';'"] = (
         None
     )
+    codebook: Annotated[
+        Path | None,
+        "An .xlsx file with the columns variable, value, label, missing; .sav and .dta have theirs.",
+    ] = None
     look: Annotated[
         bool,
         "Draft types and formats of a CSV file from its values. Not private: it is marked, and noted in "
@@ -157,7 +161,9 @@ def _write_draft(data: str, path: Path, draft: Draft) -> None:
     elif isinstance(source, tables.Database):
         text = tables.draft(source.path, table=source.table, related=related, looking=look)
     else:
-        text = tables.draft(source, related=related, delimiter=draft.delimiter, looking=look)
+        text = tables.draft(
+            source, related=related, delimiter=draft.delimiter, looking=look, codebook=draft.codebook
+        )
     forms.check(path, data=[data, *related])
     if draft.interactive:
         text = complete(text)
@@ -193,6 +199,8 @@ def _print_result(as_json: bool, text: str, **facts: str) -> None:
 KINDS = ("number", "categories", "date", "boolean", "text", "none")
 # A draft has the sections of columns as comments: "# [columns.age]", then "# type = ...".
 _COLUMN = re.compile(r"^#? ?\[columns\.(?P<name>.+)\]$")
+# What a codebook has answered already is no comment.
+_FILLED = re.compile(r"^(?=\[columns\.(.+)\]$)((?:[^#\n].*\n)+)", re.M)
 _TYPE = re.compile(r'^#? ?type = "(?P<type>\w+)"')
 _EXAMPLE = re.compile(r"For example, (?P<text>[^.]+)\.")
 
@@ -232,7 +240,8 @@ def _ask_all(draft: str) -> str:
         sections.append(
             _format(re.findall(r"^(?:delimiter|encoding|trim|true|false|strip) = [^#\n]*", draft, re.M))
         )
-    sections += [_facts(name, guess, example) for name, guess, example in columns]
+    filled = {name: text.rstrip() for name, text in _FILLED.findall(draft)}
+    sections += [filled.get(name) or _facts(name, guess, example) for name, guess, example in columns]
     text = "\n".join(top) + "\n\n" + "\n\n".join(sections) + "\n"
     # Answers that contradict each other, such as a lower bound above the upper one, are refused here, before
     # a file is written.

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from ... import _require
 from ..._errors import InvalidInput
+from .. import sheets
 from ..columns import (
     KINDS,
     LONGEST_TEXT,
@@ -43,6 +44,7 @@ from ..columns import (
     to_arrow,
 )
 from ..files import Csv, Files, Spill, multiline, open_bytes, open_text
+from ..sheets import SUFFIXES
 from ..source import Memory, literal, quoted
 
 # Bytes of a file that `_line_end` reads at a time. Chosen by hand, not tuned.
@@ -50,23 +52,23 @@ _CHUNK = 1 << 24
 
 
 def file_kind(path: str) -> str:
-    """Return "parquet" or "csv" by the endings of a file's name; others are refused."""
+    """Return "parquet", "csv" or "sheet" by the endings of a file's name; others are refused."""
     suffixes = Path(path).suffixes
+    if suffixes and suffixes[-1] in SUFFIXES:
+        return "sheet"
     if suffixes and suffixes[-1] == ".parquet":
         return "parquet"
     if any(s in (".csv", ".tsv") for s in suffixes):
         return "csv"
-    if suffixes and suffixes[-1] in (".xlsx", ".xls", ".xlsm", ".ods", ".numbers"):
-        way_out = (
-            "Save the sheet as CSV in UTF-8, in the program that made it or with "
-            "pandas.read_excel(...).to_csv(..., index=False), and give that file."
-        )
+    if suffixes and suffixes[-1] in (".xls", ".xlsm", ".ods", ".numbers"):
+        way_out = "Save it as .xlsx or as CSV in UTF-8, in the program that made it, and give that file."
     elif suffixes and suffixes[-1] in (".duckdb", ".ddb", ".db"):
         way_out = "Say which table of the database: tables.Database(path, table), in the shell FILE::TABLE."
     else:
         way_out = "Convert it to one of these, and give that file."
     raise InvalidInput(
-        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz, .csv.zst). {way_out}"
+        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz, .csv.zst), nor .xlsx, .sav or "
+        f".dta. {way_out}"
     )
 
 
@@ -430,7 +432,8 @@ class TableReader:
             if not Path(data).is_file():
                 raise InvalidInput(f"there is no file {str(data)!r}.")
             path = str(Path(data).resolve())
-            (self._parquet if file_kind(path) == "parquet" else self._csv)(name, path)
+            readers: dict[str, Any] = {"parquet": self._parquet, "csv": self._csv, "sheet": self._sheet}
+            readers[file_kind(path)](name, path)
         elif isinstance(data, Csv):
             self._csv(name, str(data.path.resolve()), data)
         elif isinstance(data, Database):
@@ -462,6 +465,9 @@ class TableReader:
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {reader}", what)
         self.paths.extend(paths)
         self._replace_unreadable(name, what, lambda columns: parquet_batches(paths, columns))
+
+    def _sheet(self, name: str, path: str) -> None:
+        self._arrow(name, engine_types(sheets.read(Path(path))))
 
     def _several_csv(self, name: str, data: Files) -> None:
         """Read several CSV files, each as it would be read alone; their header lines must be the same."""
