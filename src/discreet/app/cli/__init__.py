@@ -118,6 +118,12 @@ COMMANDS: dict[str, Lazy] = {
         "[dim]discreet explain patients.csv --for policy --label label.pdf[/]\n"
         '[dim]discreet explain patients.csv "SELECT COUNT(*) AS n FROM patients" --epsilon 0.5[/]',
     ),
+    "report": Lazy(
+        "report",
+        "report",
+        "Write a page of everything that was released: questions, answers with their errors, what was spent "
+        "by whom, and what it means for one person.",
+    ),
     "train": Lazy(
         "train",
         "train",

@@ -33,6 +33,7 @@ def query(
     terms: Annotated[QuestionTerms, Only(f"{TERMS.names} fresh")],
     opening: Opening,
     large_epsilon: bool = LARGE_EPSILON,
+    out: Path = typer.Option(None, "--out", help="Also write the answer to this .csv or .xlsx file."),
     plot: Path = typer.Option(None, "--plot", help="Also draw bars with error bars into this PNG."),
     force: bool = FORCE,
     as_json: bool = JSON,
@@ -40,8 +41,16 @@ def query(
     check_epsilon(terms.epsilon, large_epsilon=large_epsilon)
     if plot is not None:
         _require_matplotlib()
+    if out is not None:
+        # loaded here: only --out needs it
+        from .report import check_answer, write_answer
+
+        check_answer(out)
     plot = forms.picture(plot)  # type: ignore[assignment]
-    forms.check(plot, force=force, data=[data, *([] if opening.schema is None else [opening.schema])])
+    inputs: list[str | Path] = [data, *([] if opening.schema is None else [opening.schema])]
+    forms.check(plot, force=force, data=inputs)
+    forms.check(out, force=force, data=inputs)
+    forms.check_distinct(plot, out)
     session = opening.session(data)
     text, confidence = sql_text(sql), terms.confidence
     if terms.within is not None:
@@ -53,6 +62,8 @@ def query(
     spent_before = [account.spent for account in session.accounts]
     answer = session.sql(text, **chosen(terms))
     is_free = spent_before == [account.spent for account in session.accounts]
+    if out is not None:
+        write_answer(out, answer, confidence, force=force)
     if as_json:
         print(json.dumps(requests.answer_json(answer, confidence, session) | {"free": is_free}))
         if plot is not None:
