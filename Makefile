@@ -35,7 +35,7 @@ test: $(STAMP)
 SMOKE := frozen golden \
 	ground/test_import.py ground/test_modules.py ground/test_names.py ground/test_registry.py ground/test_packages.py \
 	ground/test_size.py \
-	accounting/test_events.py adaptive/test_holdout.py app/test_cli_query.py auditing/test_audit.py \
+	accounting/test_events.py adaptive/test_holdout.py app/test_cli_query.py auditing/test_audit.py core/test_question.py \
 	curator/test_ledger.py explaining/test_risk.py inference/test_hierarchy.py learning/test_trainer.py \
 	local/test_shares.py mechanisms/test_selection.py query/test_answer.py sampling/test_noise.py \
 	session/test_session.py streaming/test_counter.py synthetic/test_copy.py tables/test_columns.py \

@@ -195,7 +195,7 @@ def many_groups() -> bool:
     source = connect(pa.table({"b": [1.0, 2.0]}), facts)
     query = Query(sql="SELECT FLOOR(b) AS b, COUNT(*) AS n FROM t GROUP BY 1", public=facts, epsilon=1)
     exact = query._measure(source, 1)
-    (noise,) = query._allocation.noises
+    (noise,) = query.question.noises
     ours = seconds(lambda: noise(exact.measures[0], entropy=Entropy()), 3)
     return line(
         "noise for 1M groups", ours, "limit", NOISE_SECONDS, f"<= {NOISE_SECONDS} s", ours <= NOISE_SECONDS

@@ -1,12 +1,15 @@
-"""Other heads and more views of each image, for the table of private vision: one run each.
+"""Other heads and more views of each image, and networks from pixels, for the table of private vision.
 
     python -m benchmarks.vision_heads --sets mnist fashion_mnist
     python -m benchmarks.vision_heads --sets cifar10_jpeg --parts network
+    python -m benchmarks.vision_heads --sets cifar10_jpeg --parts pixels --epsilons 3 6.78 7.53 8 --runs 3
 
 `network`: a small convolutional network on scattering maps, as Tramer & Boneh 2021 (arXiv:2011.11660) train
 it, with tanh and with ReLU. `views`: augmentation multiplicity for the linear model. The rows of an image and
 of the same image moved by a pixel are rows of one unit, whose mean gradient is clipped, so that the price is
-what it was (De et al. 2022, arXiv:2204.13650).
+what it was (De et al. 2022, arXiv:2204.13650). `pixels`: a small convolutional network that is trained from
+pixels, with tanh; `--paper` takes the large network of Papernot et al. 2021 (arXiv:2007.14191) for
+photographs.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from discreet.sampling import Entropy
 
 from . import vision
 from .vision import BARS, DELTA, SETTINGS, SHAPES, Data, Settings, say
-from .vision_choice import Choice
+from .vision_choice import LEARN, MEASURE, Choice
 
 try:
     import torch
@@ -37,6 +40,10 @@ except ImportError:
 # Chosen on Kuzushiji-MNIST by `--choose` (docs/images.md).
 NETWORK = Settings(share=0.0, directions=1, clip=0.1, rate=2.0)
 RATES = (0.25, 0.5, 1.0, 2.0)
+# From pixels. The rate was chosen by `--choose --parts pixels`, on training images of look-alikes
+# (docs/images.md).
+PIXELS = Settings(share=0.0, directions=1, steps=100, batch=2048, clip=0.1, rate=1.6)
+PIXEL_RATES = (0.2, 0.4, 0.8, 1.6, 3.2)
 # Pixels down and to the right by which the views of an image are moved.
 MOVES = [(0, 0), (1, 1), (-1, -1)]
 
@@ -61,6 +68,69 @@ class Maps(torch.nn.Module if torch is not None else object):  # type: ignore[mi
         return self.last(self.activation(self.second(self.pool(hidden))).flatten(1))
 
 
+class Pixels(torch.nn.Module if torch is not None else object):  # type: ignore[misc]
+    """Classifies rows of pixels between 0 and 1: for grey images the network of Papernot et al. 2021
+    (arXiv:2007.14191), for photographs one of the same size, or (`paper`) theirs, with eight convolutions."""
+
+    def __init__(self, shape: tuple[int, int, int], paper: bool = False) -> None:
+        super().__init__()
+        # round numbers, not measured
+        self.middle, self.spread = (0.1, 0.3) if shape[0] == 1 else (0.5, 0.25)
+        layers = _grey() if shape[0] == 1 else _paper() if paper else _photograph()
+        self.layers = torch.nn.Sequential(torch.nn.Unflatten(1, shape), *layers)
+
+    def forward(self, rows: Any) -> Any:
+        return self.layers((rows - self.middle) / self.spread)
+
+
+def _grey() -> list[Any]:
+    from .mnist import network
+
+    return list(network())
+
+
+def _photograph() -> list[Any]:
+    nn = torch.nn
+    return [
+        nn.Conv2d(3, 32, 5, 2, padding=2), nn.Tanh(), nn.AvgPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1), nn.Tanh(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(1024, 10),
+    ]  # fmt: skip
+
+
+def _paper() -> list[Any]:
+    nn, layers, before = torch.nn, [], 3
+    for channels in (32, 64, 128):
+        for inward in (before, channels):
+            layers += [nn.Conv2d(inward, channels, 3, padding=1), nn.Tanh()]
+        layers.append(nn.AvgPool2d(2))
+        before = channels
+    layers += [nn.Conv2d(128, 256, 3, padding=1), nn.Tanh(), nn.Conv2d(256, 10, 3, padding=1)]
+    return [*layers, nn.AvgPool2d(4), nn.Flatten()]
+
+
+def from_pixels(name: str, folder: Path, epsilons: list[float], runs: int, paper: bool) -> None:
+    """Measure a network that is trained from the pixels of a set, at each epsilon."""
+    (x, y), (x_test, y_test) = (_rows_of_pixels(folder, name, part) for part in ("train", "test"))
+    data = Data(x, y, x_test, y_test, directions=None)
+    for epsilon in epsilons:
+        done = [
+            vision.accuracy(data, epsilon, PIXELS, seed, lambda _: Pixels(SHAPES[name], paper))
+            for seed in range(runs)
+        ]
+        right = np.array([run[0] for run in done])
+        deviation = f" +- {right.std(ddof=1):.2%}" if runs > 1 else ""
+        each = ", ".join(f"{one:.2%}" for one in right)
+        cpu = np.mean([run[2] for run in done])
+        say(f"{name}, pixels", f"{right.mean():.2%}{deviation} at {epsilon} ({each}); {cpu:.0f} CPU-s a run")
+
+
+def _rows_of_pixels(folder: Path, name: str, part: str) -> tuple[Any, Any]:
+    images = torch.from_numpy(vision.pixels(folder, name, part)).flatten(1)
+    with np.load(folder / f"{name}.npz") as arrays:
+        labels = torch.from_numpy(arrays[f"y_{part}"].astype(np.int64))
+    return (images / 255).half(), labels
+
+
 def network(name: str, folder: Path, cache: Path, epsilon: float) -> None:
     """Measure the network on the test images of a set."""
     data = vision.prepared(name, folder, cache, validate=False, settings=NETWORK)
@@ -81,6 +151,18 @@ def choose(folder: Path) -> None:
             data, 2.93, NETWORK._replace(rate=rate), 0, head_of("kmnist", torch.nn.Tanh)
         )
         say("kmnist, network", f"rate {rate:g}, Tanh: {right:.2%}; {cpu:.0f} CPU-s")
+
+
+def choose_from_pixels(folder: Path) -> None:
+    """Compare learning rates of networks from pixels, on training images that stand for all."""
+    for name in ("mnist", "fashion_mnist"):
+        x, y = _rows_of_pixels(folder, name, "train")
+        kept = slice(LEARN, LEARN + MEASURE)
+        data = Data(x[:LEARN], y[:LEARN], x[kept], y[kept], directions=None, people=len(x))
+        for rate in PIXEL_RATES:
+            settings = PIXELS._replace(rate=rate)
+            right, _, cpu = vision.accuracy(data, 2.93, settings, 0, lambda _: Pixels((1, 28, 28)))
+            say(f"{name}, pixels", f"rate {rate:g}: {right:.2%}; {cpu:.0f} CPU-s")
 
 
 def moved(images: Any, down: int, right: int) -> Any:
@@ -126,30 +208,46 @@ def with_views(
     return right, spent, time.process_time() - start
 
 
-def main() -> int:
+def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--data", default=os.environ.get("DISCREET_DATA", "../shared/data"), type=Path)
     parser.add_argument("--cache", default=Path(tempfile.gettempdir()), type=Path)
     parser.add_argument("--sets", nargs="+", choices=list(BARS), default=["mnist", "fashion_mnist"])
-    parser.add_argument("--parts", nargs="+", choices=["network", "views"], default=["network", "views"])
-    parser.add_argument("--choose", action="store_true", help="compare rates of the network on kmnist.npz")
-    chosen = parser.parse_args()
-    needed = ["kmnist"] if chosen.choose else chosen.sets
+    parts = ["network", "views", "pixels"]
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts[:2])
+    parser.add_argument(
+        "--epsilons", nargs="+", type=float, default=[], help="of networks; the last by default"
+    )
+    parser.add_argument("--runs", type=int, default=1, help="how many from pixels for each epsilon")
+    parser.add_argument("--paper", action="store_true", help="the large network for photographs, from pixels")
+    parser.add_argument("--choose", action="store_true", help="compare learning rates of a network instead")
+    return parser.parse_args()
+
+
+def main() -> int:
+    chosen = options()
+    of_pixels = "pixels" in chosen.parts
+    needed = chosen.sets
+    if chosen.choose:
+        needed = ["mnist", "fashion_mnist"] if of_pixels else ["kmnist"]
     if torch is None or not all((chosen.data / f"{name}.npz").exists() for name in needed):
         print("vision_heads: PyTorch or the data are missing (--data is their folder); nothing was measured")
         return 0
     torch.set_num_threads(1)
     if chosen.choose:
-        choose(chosen.data)
+        (choose_from_pixels if of_pixels else choose)(chosen.data)
         return 0
     for name in chosen.sets:
-        epsilon = list(BARS[name])[-1]
+        epsilons = chosen.epsilons or list(BARS[name])[-1:]
         if "network" in chosen.parts:
-            network(name, chosen.data, chosen.cache, epsilon)
+            for epsilon in epsilons:
+                network(name, chosen.data, chosen.cache, epsilon)
+        if of_pixels:
+            from_pixels(name, chosen.data, epsilons, chosen.runs, chosen.paper)
         if "views" in chosen.parts:
             # fewer filters: several views of all features are more than the memory holds
-            few = min(SETTINGS[name].filters, 128)
-            views(name, chosen.data, chosen.cache, epsilon, SETTINGS[name]._replace(filters=few))
+            few = SETTINGS[name]._replace(filters=min(SETTINGS[name].filters, 128))
+            views(name, chosen.data, chosen.cache, epsilons[-1], few)
     return 0
 
 

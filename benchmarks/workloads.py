@@ -95,10 +95,7 @@ def lecture(report: Report) -> None:
     texts = tuple(f"SELECT COUNT(*) AS n FROM people WHERE {c}" for c in conditions)
     together = 4 * WorkloadQuery(queries=texts, public=public, epsilon=0.01).rmse ** 2 * 1e-4
     alone = (
-        sum(
-            Query(sql=t, public=public, epsilon=0.0025)._allocation.noises[0].mean_squared_error
-            for t in texts
-        )
+        sum(Query(sql=t, public=public, epsilon=0.0025).question.noises[0].mean_squared_error for t in texts)
         * 1e-4
     )
     report.line(

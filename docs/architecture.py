@@ -21,7 +21,7 @@ WORDS = {
     "planning": "splits a budget",
     "curator": "the door to the data (curator), and what a price means (explaining)",
     "query": "kinds of work, each with a price",
-    "tabular": "models of tables",
+    "tabular": "models of tables (tabular), and questions about tables (core)",
     "mechanisms": "building blocks with a price",
     "sampling": "noise, prices, fitting, data",
 }

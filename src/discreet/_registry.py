@@ -20,7 +20,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from fractions import Fraction
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 from . import _require
 from ._errors import DescriptionError, DiscreetError, MissingExtra, UnknownOption
@@ -67,8 +67,10 @@ DEEPEST, MAX_DIGITS = 64, 1000
 _BITS = int(MAX_DIGITS * 3.33)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
 def described(tag: str) -> Callable[[type[T]], type[T]]:
-    """Enter a frozen dataclass of this package into the registry under its tag."""
+    """Make a class of this package a dataclass, frozen, with slots and keywords alone, and enter it into the
+    registry under its tag. One that is a dataclass already, of another kind, is entered as it is."""
     if not isinstance(tag, str):
         raise DescriptionError(
             f'@described needs a tag, got {tag}: write @described("package.Name"). Tags are stored in '
@@ -76,6 +78,8 @@ def described(tag: str) -> Callable[[type[T]], type[T]]:
         )
 
     def enter(cls: type[T]) -> type[T]:
+        if "__dataclass_fields__" not in vars(cls):
+            cls = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
         _enter(cls, tag)
         _require.checked(cls)
         _compare_kinds(cls)

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import _registry
-from ._errors import InvalidInput
+from . import _registry, _require
 from .adaptive.leaderboard import ShakyLadder, SparseVectorBoard, Standing, Submission
 from .curator import STEWARD, Curator, InteractiveHandle, books, values
 
@@ -33,11 +32,11 @@ class Leaderboard:
     @classmethod
     def open(cls, curator: Curator, board: Board, *, analyst: str = STEWARD) -> Leaderboard:
         """Charge `analyst` the whole price of a board, and start it."""
-        if not isinstance(board, ShakyLadder | SparseVectorBoard):
-            raise InvalidInput(
-                "a leaderboard on protected labels is a ShakyLadder or a SparseVectorBoard, not "
-                f"{type(board).__name__}."
-            )
+        _require.that(
+            isinstance(board, ShakyLadder | SparseVectorBoard),
+            "a leaderboard on protected labels is a ShakyLadder or a SparseVectorBoard, not "
+            f"{type(board).__name__}.",
+        )
         return cls(curator.start(board, analyst=analyst))
 
     @classmethod
@@ -47,15 +46,15 @@ class Leaderboard:
         entries = [
             entry.seq for entry in curator.ledger.entries(kind=books.SPENDING) if _is_board(entry.body)
         ]
-        if number is None and not entries:
-            raise InvalidInput(
-                "no leaderboard was started on this ledger. Start one: discreet leaderboard init"
-            )
+        _require.that(
+            number is not None or entries,
+            "no leaderboard was started on this ledger. Start one: discreet leaderboard init",
+        )
         chosen = entries[-1] if number is None else number
-        if chosen not in entries:
-            raise InvalidInput(
-                f"entry {number} of the ledger is not the start of a leaderboard; these are: {entries}."
-            )
+        _require.that(
+            chosen in entries,
+            f"entry {number} of the ledger is not the start of a leaderboard; these are: {entries}.",
+        )
         board = _registry.from_json(curator.ledger.entry(chosen).body["mechanism"])
         return cls(curator.resume(board, chosen))
 

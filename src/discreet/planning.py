@@ -45,7 +45,7 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlannedQuery:
     """One SQL query."""
 
     sql: str
@@ -60,9 +60,9 @@ class Question:
         if isinstance(query, WorkloadQuery):
             return query.rmse / query._plan.max_rows
         assert isinstance(query, Query)
-        pairs = zip(query._allocation.noises, query._shape().sensitivities, strict=True)
+        pairs = zip(query.question.noises, query.question.form.sensitivities, strict=True)
         squares = [(noise.standard_deviation / max(1, s.linf)) ** 2 for noise, s in pairs]
-        return math.sqrt(sum(squares) / len(squares)) if squares and not query._allocation.selectors else None
+        return math.sqrt(sum(squares) / len(squares)) if squares and not query.question.selectors else None
 
     def least(self, session: Any, within: float) -> float:
         """Return the smallest epsilon at which the error is promised to be at most `within`."""
@@ -118,12 +118,12 @@ class Model:
         be charged."""
         event = session._mechanism_for(self._with(epsilon), self.target, self.features).event
         cost = accounting.epsilon(event, delta=session.budget.delta or 0.0)
-        if cost > epsilon * (1 + 1e-6):
-            raise InvalidInput(
-                f"{self.name} would cost epsilon {cost:.4g}, and the plan gives it {epsilon:.4g}: its "
-                "settings fix its noise. Leave noise_multiplier out, so that the noise is made for the "
-                "epsilon."
-            )
+        _require.that(
+            cost <= epsilon * (1 + 1e-6),
+            f"{self.name} would cost epsilon {cost:.4g}, and the plan gives it {epsilon:.4g}: its "
+            "settings fix its noise. Leave noise_multiplier out, so that the noise is made for the "
+            "epsilon.",
+        )
 
     def run(self, session: Any, epsilon: float) -> Any:
         return session.fit(self._with(epsilon), target=self.target, features=self.features)
@@ -212,16 +212,16 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
     for index, (job, weight, within) in enumerate(pieces):
         if within is None:
             free.append((index, job, weight))
-        elif isinstance(job, Question):
+        elif isinstance(job, PlannedQuery):
             fixed.append((index, job, weight, job.least(session, within)))
         else:
             raise InvalidInput(f"within= is for single queries, and {job.name!r} is none.")
     left = epsilon - sum(price for *_, price in fixed)
-    if left < 0 or (free and left <= 0):
-        raise InvalidInput(
-            f"the required accuracies alone cost epsilon {epsilon - left:.4g}, and {epsilon:.4g} is given. "
-            "Require less accuracy, or give more epsilon."
-        )
+    _require.that(
+        left >= 0 and (not free or left > 0),
+        f"the required accuracies alone cost epsilon {epsilon - left:.4g}, and {epsilon:.4g} is given. "
+        "Require less accuracy, or give more epsilon.",
+    )
     best = _split(session, free, left)
     if together:
         other = _join_queries(session, free, left)
@@ -283,11 +283,13 @@ def _join_queries(session: Any, work: Sequence[Free], epsilon: float) -> list[tu
     """Return the split with all single counting queries joined into one workload, at the position of the
     first; None where there are fewer than two, or where they cannot be one workload."""
     counting = [
-        entry for entry in work if isinstance(entry[1], Question) and _is_counting_query(session, entry[1])
+        entry
+        for entry in work
+        if isinstance(entry[1], PlannedQuery) and _is_counting_query(session, entry[1])
     ]
     if len(counting) < 2:
         return None
-    workload = Together(tuple(job.sql for _, job, _ in counting if isinstance(job, Question)))
+    workload = Together(tuple(job.sql for _, job, _ in counting if isinstance(job, PlannedQuery)))
     remaining = [entry for entry in work if entry not in counting]
     try:
         return _split(
@@ -297,7 +299,7 @@ def _join_queries(session: Any, work: Sequence[Free], epsilon: float) -> list[tu
         return None
 
 
-def _is_counting_query(session: Any, question: Question) -> bool:
+def _is_counting_query(session: Any, question: PlannedQuery) -> bool:
     """Return whether a query is a counting query without options, which can be part of a workload."""
     try:
         return not question.options and session._priced_workload((question.sql,), epsilon=1.0) is not None
@@ -311,7 +313,7 @@ _FIELDS = {"sql", "queries", "estimator", "target", "features", "weight", "withi
 def _parse_work(work: Any) -> tuple[Work, float, float | None]:
     """Return one entry of a plan as its work, its weight and its required accuracy (None: not required)."""
     if isinstance(work, str):
-        return Question(work), 1.0, None
+        return PlannedQuery(work), 1.0, None
     if isinstance(work, Mapping):
         return _from_mapping(work)
     if isinstance(work, Work):
@@ -345,7 +347,7 @@ def _from_mapping(work: Mapping[str, Any]) -> tuple[Work, float, float | None]:
         _require.positive(within=within)
     rows = work.get("rows")
     if kinds == ["sql"]:
-        return Question(work["sql"], (("rows", rows),) if rows is not None else ()), float(weight), within
+        return PlannedQuery(work["sql"], (("rows", rows),) if rows is not None else ()), float(weight), within
     if kinds == ["queries"]:
         return Together(tuple(_require.listed(queries=work["queries"])), rows), float(weight), within
     _require.that("target" in work, "work with an estimator needs the field target.")

@@ -6,12 +6,12 @@ from __future__ import annotations
 import itertools
 import math
 
-import mpmath as mp
 import numpy as np
 import pytest
 
 from discreet import accounting as acc
-from discreet.accounting import composition, pld, shuffling
+from discreet.accounting import composition, pld
+from discreet.accounting.pld.lattice.convolution import LatticeMasses, compose
 from discreet.accounting.pld.pairs import attained_pairs, basic_pairs, families
 from discreet.accounting.rdp import poisson
 
@@ -134,47 +134,13 @@ def test_forgetting_the_error_of_the_transform_would_show():
     for _ in range(40):
         exact = np.convolve(exact, law)
     exact = np.convolve(exact, other)
-    found, error = attained_pairs.powers([(law, 40), (other, 1)], 128)
-    assert np.abs(found[: len(exact)] - exact).max() <= error < 1e-12
-    wrapped, error = attained_pairs.powers([(law, 40), (other, 1)], 16)
-    assert np.abs(wrapped - np.bincount(np.arange(len(exact)) % 16, exact)).max() <= error
-
-
-@pytest.mark.parametrize(("epsilon", "reports"), [(1.0, 1), (1.0, 6), (3.0, 30)])
-def test_three_answers_shuffled_are_as_enumerated_and_below_the_clones(epsilon, reports):
-    r, t = 1 / (math.exp(epsilon) + 2), 1 / (1 + 2 * math.exp(-epsilon))
-    p, q = np.array([r, r, t]), np.array([t, r, r])
-    for _ in range(reports - 1):
-        p, q = (np.convolve(law, [r, 1 - 2 * r, r]) for law in (p, q))
-    pair = attained_pairs.shuffled_thirds(epsilon, reports)
-    for x in np.linspace(0, epsilon, 6)[:-1]:
-        low, high = basic_pairs.delta(pair, float(x))
-        truth = hockey(p, q, x)
-        assert low <= truth * (1 + 1e-9) + 1e-15
-        assert high >= truth * (1 - 1e-6) - 1e-12
-        assert truth <= shuffling.delta_at(epsilon, reports, float(x)) * (1 + 1e-9)
-
-
-def test_two_answers_that_are_hardly_ever_false_keep_the_digits_of_that_chance():
-    """At epsilon 34 the chance of a false answer was 1 - p with two digits, and losses were off by 0.1."""
-    epsilon, n = 34.0, 5
-    pair = attained_pairs.shuffled_response(epsilon, n + 1)
-    with mp.workdps(60):
-        yes = 1 / (1 + mp.exp(epsilon))
-        f = [mp.binomial(n, k) * yes**k * (1 - yes) ** (n - k) for k in range(n + 1)]
-        p, q = ([a * ([0, *f][k]) + (1 - a) * ([*f, 0][k]) for k in range(n + 2)] for a in (1 - yes, yes))
-        truth = sorted((mp.log(a / b), a) for a, b in zip(p, q, strict=True))
-    for loss, mass, (true_loss, true_mass) in zip(pair.loss, pair.mass, truth, strict=True):
-        assert abs(loss - true_loss) <= pair.loss_error
-        assert abs(mass - true_mass) <= pair.mass_error * true_mass
-
-
-def test_shuffled_lower_ends_with_three_answers_beat_two():
-    event = acc.Shuffled(epsilon=4.0, reports=100_000)
-    low, high = acc.bounds(event, delta=1e-6)
-    two = pld.solve.Composition(((attained_pairs.shuffled_response(4.0, 100_000), 1),))
-    assert 0.65 * high <= low <= high
-    assert low > 1.2 * pld.solve.Solver(two, 1e-6).epsilon_above(1e-6)
+    draws = [LatticeMasses(np.arange(3), law, 40), LatticeMasses(np.arange(2), other, 1)]
+    for size in (128, 16):
+        total = compose(draws, 0.0, 1.0, size, 0)
+        assert abs(total.log_scale) <= total.log_error < 1e-12
+        wrong = np.abs(total.mass - np.bincount(np.arange(len(exact)) % size, exact, size)).max()
+        assert wrong <= total.error + 2 * total.log_error
+        assert total.error < 1e-12
 
 
 def test_a_group_sees_at_most_moved_discrete_laplace_noise_of_any_pure_mechanism():
@@ -204,30 +170,6 @@ def test_a_group_priced_as_one_pure_event_would_be_dearer():
 
 
 # --- choices and vectors ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("noise", ["laplace", "exponential"])
-def test_noisy_max_lower_ends_are_those_of_two_candidates(noise):
-    epsilon = 1.0
-    pairs = attained_pairs.attained(acc.NoisyMax(epsilon=epsilon, noise=noise)).pairs
-    draw = np.random.default_rng(11)
-    n = 400_000
-    if noise == "laplace":
-        gap = draw.laplace(scale=2 / epsilon, size=n) - draw.laplace(scale=2 / epsilon, size=n)
-    else:  # permute and flip, as exponential noise on both
-        gap = draw.exponential(scale=2 / epsilon, size=n) - draw.exponential(scale=2 / epsilon, size=n)
-    for pair, m in zip(pairs, (0.0, 1.0, 1 + 2 / epsilon, 1 + 12 / epsilon), strict=True):
-        p = float(pair.mass[-1])
-        seen = float(np.mean(gap > m - 1))
-        assert abs(seen - p) <= math.sqrt(math.log(2e9) / (2 * n))  # Hoeffding, false alarm 1e-9
-        assert abs(float(pair.loss[-1])) <= epsilon * (1 + 1e-9)
-    low, high = acc.bounds(acc.NoisyMax(epsilon=epsilon, noise=noise), delta=1e-6)
-    assert 0.8 * high < low <= high
-
-
-def test_votes_lower_end_is_below_the_gaussian_it_is_charged_as():
-    low, high = acc.bounds(acc.GNMax(sigma=20), delta=1e-6)
-    assert 0.95 * high < low < high
 
 
 def vector_pair(variance: float, shift: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -297,17 +239,19 @@ def test_no_noise_on_a_sample_is_no_privacy(noise):
     assert acc.epsilon(acc.NoOp().sampled(0.5).repeated(9), delta=1e-6) == 0.0
 
 
+# only mechanisms that cost much less are known
+WITHOUT = ("shuffled", "noisy-max", "gnmax", "rdp-point", "repeat-and-select", "poisson-repeat-and-select")
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name in ZOO
-        if name not in ("no-op", "non-private", "sparse-vector", "poisson-repeat-and-select")
-    ],
+    "name", [name for name in ZOO if name not in ("no-op", "non-private", "sparse-vector")]
 )
-def test_every_event_has_a_lower_end_that_is_not_zero(name):
+def test_lower_ends_are_within_a_tenth_of_the_upper_ones_or_zero(name):
     low, high = acc.bounds(ZOO[name].repeated(20), delta=1e-4)
-    assert 0 < low <= high
+    if name in WITHOUT:
+        assert (low, low < high) == (0.0, True)
+    else:
+        assert 0.9 * high <= low <= high
 
 
 def test_a_discrete_law_keeps_its_lower_end_at_every_delta():

@@ -14,14 +14,13 @@ import pytest
 from discreet import accounting as acc
 from discreet.accounting import pld
 from discreet.accounting.pld.lattice import convolution, mesh
-from discreet.accounting.pld.line import line as fading
-from discreet.accounting.pld.line import line as line_module
-from discreet.accounting.pld.line import line as transform
-from discreet.accounting.pld.line.line import Aim, Cut
 from discreet.accounting.pld.pairs import basic_pairs
 from discreet.accounting.pld.pairs.families import SampledGaussian
 
 from ..work import calls
+from . import oracles
+from .oracles import line as line_module
+from .oracles.line import Aim, Cut
 
 STEPS = [
     (0.5, 2.0, True, 3.0, 10.0),
@@ -53,7 +52,7 @@ def test_the_transform_is_within_its_error_of_mpmath(rate, sigma, removing, thet
     step = Cut((pair, 100, 0.0), 1e-10)
     law = step.core(theta, u, precise)
     assert law is not None
-    value, error = transform.phi_minus_one(law, u / 7, 8)
+    value, error = line_module.phi_minus_one(law, u / 7, 8)
     reach = float(step.edges[0]), float(step.edges[-1])
     with mp.workdps(24):
         base = exact_moment(rate, sigma, removing, complex(theta, 0), reach)
@@ -71,10 +70,10 @@ def test_the_characteristic_function_fades_at_least_as_fast_as_claimed(rate, sig
     law = step.core(theta, 3 * u)
     assert law is not None
     at = np.geomspace(u / 300, u, 40)
-    claimed = fading.fading(pair, step.edges, theta, law.log_total, at)
+    claimed = line_module.fading(pair, step.edges, theta, law.log_total, at)
     assert claimed.max() > 1e-9
     for low, least in zip(at, claimed, strict=True):
-        for x in low * np.linspace(1, fading.GROWTH, 5):
+        for x in low * np.linspace(1, line_module.GROWTH, 5):
             phi = abs(complex(law.weight @ np.exp(1j * x * law.loss)))
             assert 1 - phi >= least - 1e-12
 
@@ -132,7 +131,6 @@ HARD = [  # rate, noise, steps, delta: rare huge losses, few steps, tiny epsilon
     (6.174206225047786e-06, 0.7719849032019531, 5, 5.66521577354265e-13),
     (1.705582869303966e-05, 0.8737182809040003, 327395, 1.7399354722593e-12),
     (2.2527380637657476e-06, 3.3812229482866756, 5961055, 0.00024096012236),
-    (3.533974557932201e-06, 0.8574895005723869, 5829127, 9.549241555868e-13),
     (1.3302496800408609e-06, 0.7017875035301906, 23955, 4.35576386088937e-07),
     (0.0002950246544038415, 0.8625920996573033, 23, 1.95452431507556e-08),
     (4.642519011327494e-06, 0.9307363848706681, 3602, 4.2830110913934e-11),
@@ -144,6 +142,11 @@ HARD = [  # rate, noise, steps, delta: rare huge losses, few steps, tiny epsilon
     (1.0411287502138756e-06, 0.6347162627308834, 98274, 5.177924796795355e-14),
     (1.9322711361004645e-06, 0.6039320351460694, 3, 1.1279093618312331e-10),
     (6.3282865587385236e-06, 0.34831306795750705, 8238, 0.004090842027273649),
+]
+
+# the same with millions of steps, where a mesh that is as fine would take minutes
+WIDE = [
+    (3.533974557932201e-06, 0.8574895005723869, 5829127, 9.549241555868e-13),
     (3.1274030241383187e-06, 0.8318525098916316, 4537581, 1.0174089265509941e-15),
 ]
 
@@ -159,6 +162,19 @@ def test_rare_huge_losses_are_tight(case):
     assert 0 < low <= high <= low * (1 + 1e-4)
 
 
+@pytest.mark.parametrize("case", WIDE)
+def test_millions_of_steps_with_rare_huge_losses_enclose_the_line(case):
+    rate, noise, steps, delta = case
+    event = acc.Gaussian(noise_multiplier=noise).sampled(rate).repeated(steps)
+    low, high = interval(*case)
+    found = [oracles.interval(one, delta) for one in oracles.directions(event, delta)]
+    line = max(one.low for one in found), max(one.high for one in found)
+    assert line[1] <= line[0] * (1 + 1e-4)
+    assert low <= line[1]
+    assert line[0] <= high <= line[1] * (1 + 3e-4)
+    assert high <= low * (1 + 5e-4)
+
+
 def grid(count: int, seed: int) -> list[tuple[float, float, int, float]]:
     draw = random.Random(seed)
     found = []
@@ -168,19 +184,39 @@ def grid(count: int, seed: int) -> list[tuple[float, float, int, float]]:
     return found
 
 
+def check(case: tuple[float, float, int, float], slack: float = 1e-4) -> float:
+    """An interval narrower than 1e-4 has both ends within that of the truth: both bars at once. Return how wide
+    it is.
+
+    Both ends hold at any mesh (docs/proofs/pld.md, "Two discretisations"), and all that widens them is that a
+    mesh has at most `solve._LARGEST` points: what n steps add to epsilon grows with n h². So of more than a
+    million steps the ends are compared with the line instead: prices are at most 3e-4 above it, and lower ends
+    may be far off (docs/decisions/0020-one-pld.md).
+    """
+    rate, noise, steps, delta = case
+    low, high = interval(*case)
+    if not 1e-3 <= high <= 500:
+        return math.nan
+    assert low <= high, case
+    if steps > 10**6 and high > low * (1 + slack):
+        event = acc.Gaussian(noise_multiplier=noise).sampled(rate).repeated(steps)
+        found = [oracles.interval(one, delta) for one in oracles.directions(event, delta)]
+        line = max(one.low for one in found), max(one.high for one in found)
+        assert low <= line[1], case
+        assert line[0] <= high <= line[1] * (1 + (3e-4 if line[1] >= 1e-3 else 1e-2)), case
+    else:
+        assert high <= low * (1 + slack), case
+    return high / low - 1
+
+
 def check_grid(count: int, seed: int) -> None:
-    """An interval narrower than 1e-4 has both ends within that of the truth: both bars at once."""
-    wide = []
+    wide: list[float] = []
     for case in grid(count, seed):
-        found: list[tuple[float, float]] = []
-        # measured: at most 42,000, of a typical case 7,000 (0.02 s)
-        assert calls(lambda case=case, found=found: found.append(interval(*case))) < 200_000, case
-        low, high = found[0]
-        if 1e-3 <= high <= 500:
-            assert low <= high <= low * (1 + 1e-4), case
-            wide.append(high / low - 1)
+        assert calls(lambda case=case: wide.append(check(case))) < 200_000, case
+    wide = sorted(one for one in wide if one == one)
     assert len(wide) > count // 3
-    assert sorted(wide)[len(wide) // 2] <= 1e-5
+    # the mesh is planned to add at most `mesh.INFLATION` = 5e-5 to the upper end
+    assert wide[len(wide) // 2] <= 5e-5
 
 
 def test_the_whole_range_is_tight():
@@ -200,5 +236,4 @@ def test_the_corner_of_rare_huge_losses_is_tight_on_many():
     for _ in range(500):
         rate, noise = 10 ** draw.uniform(-6, -2), math.exp(draw.uniform(math.log(0.3), math.log(2)))
         case = rate, noise, int(10 ** draw.uniform(0, 7)), 10 ** draw.uniform(-15, -2)
-        low, high = interval(*case)
-        assert not 1e-3 <= high <= 500 or low <= high <= low * (1 + 1.1e-4), case
+        check(case, 1.1e-4)

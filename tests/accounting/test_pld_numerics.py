@@ -12,7 +12,7 @@ from scipy import fft, special
 
 from discreet.accounting.pld import rules
 from discreet.accounting.pld.lattice import convolution, mesh
-from discreet.accounting.pld.lattice.convolution import LatticeMasses
+from discreet.accounting.pld.lattice.convolution import LatticeMasses, LatticePairMasses, RepeatedPair
 from discreet.accounting.pld.pairs import basic_pairs, families
 
 from ..loops import for_each
@@ -75,6 +75,50 @@ def test_composition_keeps_its_error_small_for_many_steps():
         for k in (0, 2000, 10_000):
             exact = mp.binomial(n, (n + k) // 2) / mp.mpf(2) ** n
             assert abs(mp.mpf(float(found.mass[2**15 + k])) - exact) <= found.error
+
+
+def powers(pairs, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Convolutions, by positive sums, of what pairs on 0, 1, ... have under P and under e^loss Q."""
+    p, q = np.ones(1), np.ones(1)
+    for part in pairs:
+        for _ in range(part.times):
+            p, q = np.convolve(p, part.mass), np.convolve(q, part.mass - part.gain)
+    return np.pad(p, (0, size - len(p))), np.pad(q, (0, size - len(q)))
+
+
+SPREAD = LatticePairMasses(np.arange(2), np.array([0.6, 0.4]), np.array([0.1, 0.2]), 60)
+EQUAL = LatticePairMasses(np.arange(2), np.array([0.6, 0.4]), np.zeros(2), 60)
+# negative gains: e^loss Q has a mass of more than one, and what was dropped before it grows 131 times
+GROWING = LatticePairMasses(np.arange(1), np.ones(1), np.array([-0.05]), 100)
+# e^loss Q is one point, whose transform nowhere fades
+SHARP = LatticePairMasses(np.arange(2), np.array([0.5, 0.5]), np.array([0.5, -0.5]), 60)
+
+
+@pytest.mark.parametrize("precise", [False, True])
+@pytest.mark.parametrize("parts", [[EQUAL, GROWING], [GROWING, SPREAD], [SHARP], [SPREAD, SHARP, GROWING]])
+def test_what_is_dropped_is_within_the_error(monkeypatch, parts, precise):
+    """However much is dropped, of however many pairs."""
+    p, q = powers(parts, 256)
+    for negligible in (-80.0, -20.0, -8.0, -4.0):
+        monkeypatch.setattr(convolution, "_NEGLIGIBLE", negligible)
+        found = convolution.difference(parts, 0.0, 1.0, 256, 0, precise)
+        assert np.max(np.abs(found.p.mass - p)) <= found.p.error + 1e-15
+        assert np.max(np.abs(found.gain - (p - q))) <= found.gain_error + 1e-15 * (1 + q.max())
+        one = convolution.compose([LatticeMasses(*part[:2], part.times) for part in parts], 0.0, 1.0, 256, 0)
+        assert np.max(np.abs(one.mass - p)) <= one.error + 1e-15
+
+
+def test_infinite_loss_of_some_step_is_less_likely_than_the_sum():
+    """1 - (1 - p)^n, to the last digits for a tiny p, and 1 where every loss is infinite."""
+    tail = basic_pairs.Atoms(np.array([0.0, 5.0]), np.array([0.5, 0.5]))
+    plan = mesh.plan(convolution.cumulants([RepeatedPair(tail, 2)], 1e-9), 1.0)
+    for cap, times in ((0.5, 3), (-1.0, 2), (4.999, 1000)):
+        part = RepeatedPair(tail, times, 0.0, cap)
+        law = basic_pairs.upper(tail, plan.mesh * convolution._knots(part, plan, 1e-9, mesh.COARSE))
+        found = convolution.curve([part], plan, 1e-9).infinite
+        with mp.workdps(40):
+            exact = 1 - (1 - mp.mpf(law.infinite)) ** times
+            assert exact <= found <= exact * (1 + mp.mpf(10) ** -11)
 
 
 PAIRS = {

@@ -12,7 +12,7 @@ from discreet import accounting as acc
 from discreet.accounting import composition, pld, shuffling
 from discreet.accounting.pld import rules
 from discreet.accounting.pld.lattice.convolution import joint
-from discreet.accounting.pld.pairs import attained_pairs, basic_pairs, families
+from discreet.accounting.pld.pairs import basic_pairs, families
 from discreet.accounting.pld.pairs.basic_pairs import laplace
 from discreet.accounting.pld.pairs.families import SampledGaussian
 from discreet.accounting.pld.solve import Composition, Solver
@@ -106,21 +106,27 @@ def exact_shuffle(epsilon: float, reports: int) -> tuple[np.ndarray, np.ndarray]
 
 
 @pytest.mark.parametrize(("epsilon", "reports"), [(1.0, 1), (1.0, 2), (0.5, 50), (3.0, 200)])
-def test_shuffled_randomized_response_is_the_binomial_pair(epsilon, reports):
+def test_shuffled_randomized_response_is_below_the_clones(epsilon, reports):
     p, q = exact_shuffle(epsilon, reports)
-    pair = attained_pairs.shuffled_response(epsilon, reports)
     for x in np.linspace(0, epsilon, 7)[:-1]:
         true = float(np.maximum(p - math.exp(x) * q, 0).sum())
-        low, high = basic_pairs.delta(pair, float(x))
-        assert low <= true * (1 + 1e-9) + 1e-15
-        assert high >= true * (1 - 1e-9) - 1e-15
+        assert true <= shuffling.delta_at(epsilon, reports, float(x)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("epsilon", "reports"), [(1.0, 1), (1.0, 6), (3.0, 30)])
+def test_three_answers_shuffled_are_below_the_clones(epsilon, reports):
+    r, t = 1 / (math.exp(epsilon) + 2), 1 / (1 + 2 * math.exp(-epsilon))
+    p, q = np.array([r, r, t]), np.array([t, r, r])
+    for _ in range(reports - 1):
+        p, q = (np.convolve(law, [r, 1 - 2 * r, r]) for law in (p, q))
+    for x in np.linspace(0, epsilon, 6)[:-1]:
+        true = float(np.maximum(p - math.exp(x) * q, 0).sum())
         assert true <= shuffling.delta_at(epsilon, reports, float(x)) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("times", [1, 20])
 def test_lower_bounds_of_events_that_had_none(times):
     events = [
-        acc.Shuffled(epsilon=1.0, reports=2000),
         acc.SampledWithoutReplacement(
             event=acc.Gaussian(noise_multiplier=2.0, neighbors="replace"), size=1000, sample=50
         ),

@@ -345,7 +345,7 @@ def test_a_column_that_is_not_there_costs_nothing(as_file: bool, tmp_path: Path)
     board = ShakyLadder(public=people.public, target="ward", id="idd", epsilon=1, delta=1e-6, budget=5)
     for ask in (
         lambda: people.curator.start(board),
-        lambda: people.ask(changepoints.offline(**series, time="day", margin=2)),
+        lambda: people.ask(changepoints.changepoint(**series, time="day", margin=2)),
         lambda: people.curator.start(ChangeWatch(**series, time="day", change=change, window=5, threshold=1)),
     ):
         with pytest.raises(

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 from discreet import Boolean, Bounds, Categories, Dates, Public, Related, Text
+from discreet.core.exact import measure
 from discreet.query import Query, QueryError
-from discreet.query.exact import measure
 from discreet.tables import connect
 
 from .. import postgres, spark
@@ -213,7 +213,7 @@ def on_spark():
 
 def exactly(query, engine):
     """Keys, measures and scores of choices, in the order of keys."""
-    exact = measure(query._plan, query._recipes, query._bounding, engine, 5)
+    exact = measure(query.question.form, engine, 5)
     scores = [c.dense(0, c.shape[0]).tolist() for c in exact.scores]
     order = sorted(range(len(exact.keys)), key=lambda i: repr(exact.keys[i]))
     measures = [[int(m[i]) for i in order] for m in exact.measures]

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from discreet.core.choosing import scores
+from discreet.core.exact import Exact
 from discreet.mechanisms.noise import IntegerGaussian, IntegerLaplace
 from discreet.query import Query
-from discreet.query.exact import Exact
-from discreet.query.mechanism import scores
 
 from .worlds import UNITS, Worlds
 
@@ -48,11 +48,11 @@ def exact_of_all(query: Query, worlds: Worlds, key: int = KEY) -> Table:
     where = [[index[key] for key in own] for own in named]
     measures = [
         _spread([e.measures[m] for e in exacts], where, (len(keys),))
-        for m in range(len(query._recipes.measures))
+        for m in range(len(query.question.form.measures))
     ]
     score_tables = [
         _spread([_scores_of(query, e, c) for e in exacts], where, (len(keys), choice.width))
-        for c, choice in enumerate(query._recipes.choices)
+        for c, choice in enumerate(query.question.form.choices)
     ]
     units = None if exacts[0].units is None else _spread([e.units for e in exacts], where, (len(keys),))
     return Table(keys, measures, score_tables, units)
@@ -66,7 +66,7 @@ def _named(keys: list[Any]) -> list[Any]:
 
 def _scores_of(query: Query, exact: Exact, c: int) -> Any:
     counts = exact.scores[c].dense(0, exact.scores[c].shape[0])
-    choice = query._recipes.choices[c]
+    choice = query.question.form.choices[c]
     return scores(counts, choice.parameter) if choice.kind == "quantile" else counts
 
 
@@ -114,7 +114,7 @@ def loss(query: Query, table: Table, left: Any, right: Any) -> tuple[float, floa
     """The largest loss over the pairs in parts of the price, the largest part of delta, and the first pair with
     the largest loss."""
     worst, worst_delta, at = 0.0, 0.0, 0
-    step = max(1, CHUNK // (1 + len(table.keys) * max([1, *(c.width for c in query._recipes.choices)])))
+    step = max(1, CHUNK // (1 + len(table.keys) * max([1, *(c.width for c in query.question.form.choices)])))
     for start in range(0, len(left), step):
         a, b = left[start : start + step], right[start : start + step]
         epsilon, delta = _losses(query, table, a, b)
@@ -132,7 +132,7 @@ def _losses(query: Query, table: Table, a: Any, b: Any) -> tuple[Any, Any]:
     rate times (the largest change of a score - the smallest), of which rho is an eighth of the square; a group
     whose number of units changes, its epsilon and delta. Groups that are not shown are added up with `other`.
     """
-    allocation = query._allocation
+    allocation = query.question
     total, delta = np.zeros(len(a)), np.zeros(len(a))
     in_rho = query.rho is not None
     price = float(query.rho if in_rho else query.epsilon)  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def _losses(query: Query, table: Table, a: Any, b: Any) -> tuple[Any, Any]:
                 raise AssertionError("ask in rho for Gaussian noise")
             total += lost
     for choice, selector, values in zip(
-        query._recipes.choices, allocation.selectors, table.scores, strict=True
+        query.question.form.choices, allocation.selectors, table.scores, strict=True
     ):
         change = (values[b] - values[a]).astype(float)
         picks = int(choice.parameter) if choice.kind == "top" else 1

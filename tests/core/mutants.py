@@ -28,6 +28,7 @@ TESTS = (
     "tests/core/test_neighbors.py::test_a_person_is_one_person_however_the_id_is_spelled",
     "tests/core/test_forged.py",
     "tests/core/test_hostile.py",
+    "tests/core/test_question.py",
 )
 
 
@@ -42,13 +43,13 @@ class Mutant:
     survives: str = ""
 
 
-_MEASURES, _PRICE, _OPERATORS = "query/measures.py", "query/price.py", "query/operators.py"
+_MEASURES, _PRICE, _OPERATORS = "core/measures.py", "query/price.py", "core/operators.py"
+_FORMS, _QUESTION = "core/form.py", "core/question.py"
 _DUCKDB = "tables/engines/duckdb_dialect.py"
-_SOURCES, _SCAN, _COMPILE, _AMOUNTS = (
-    "query/sources.py",
-    "query/scan.py",
-    "query/compile.py",
-    "query/amounts.py",
+_SOURCES, _SCAN, _COMPILE = (
+    "core/sources.py",
+    "core/scan.py",
+    "core/compile.py",
 )
 
 FORMS = (
@@ -103,57 +104,98 @@ FORMS = (
         "return times * self.low, times * self.high",
     ),
     Mutant(
-        "an average is clipped, not scaled", _MEASURES, "scaled=centered and self.plan.many", "scaled=False"
+        "an average is clipped, not scaled",
+        "query/recipes.py",
+        "scaled=centered and self.plan.many",
+        "scaled=False",
     ),
     Mutant(
         "a square of the upper end alone",
         _MEASURES,
-        "largest = max(base.low**2, base.high**2)",
-        "largest = min(base.low**2, base.high**2) // 2",
+        "return step, center, 0, max(low**2, high**2)",
+        "return step, center, 0, min(low**2, high**2) // 2",
     ),
-    Mutant("a sum without its middle", _MEASURES, "low=low - center,", "low=low,"),
+    Mutant(
+        "a sum without its middle",
+        _MEASURES,
+        "low, high = low - center, high - center",
+        "high = high - center",
+    ),
     # Prices.
+    Mutant("noise for less is taken", _QUESTION, "and noise.covers(sensitivity)", ""),
+    Mutant(
+        "another number is public",
+        _QUESTION,
+        "isinstance(noise, PublicSize) and noise.value == self.form.public_rows",
+        "isinstance(noise, PublicSize)",
+    ),
+    Mutant(
+        "a selector for less is taken",
+        _QUESTION,
+        "and selector.sensitivity >= self.form.score_sensitivity(choice)",
+        "",
+    ),
+    Mutant("scores may move both ways", _QUESTION, "and (is_one_way or not selector.monotone)", ""),
+    Mutant(
+        "a selector picks more than it pays for",
+        _QUESTION,
+        "is_right = selector.k == picks",
+        "is_right = True",
+    ),
+    Mutant(
+        "a choice is charged in one group",
+        _QUESTION,
+        "selector.event.repeated(form.changed_groups)",
+        "selector.event",
+    ),
+    Mutant("a shown group is charged once", _QUESTION, "shown.repeated(form.changed_groups)", "shown"),
+    Mutant(
+        "noise for other neighbors is taken",
+        _QUESTION,
+        " or any(part.neighbors is not neighbors for part in parts)",
+        "",
+    ),
     Mutant(
         "a replaced unit changes the choices of one group only",
-        _PRICE,
-        "changed_groups = bounding.groups if neighbors is ADD_REMOVE else 2 * bounding.groups",
-        "changed_groups = bounding.groups",
+        _FORMS,
+        "changed = self.bounding.groups if self.public.neighbors is ADD_REMOVE else 2 * self.bounding.groups",
+        "changed = self.bounding.groups",
     ),
     Mutant(
         "scores of a quantile move by the smaller side",
-        _PRICE,
-        "sensitivity = rows * max(a, b - a) * (1 if add_remove else 2)",
-        "sensitivity = rows * min(a, b - a) * (1 if add_remove else 2)",
+        _FORMS,
+        "return self.bounding.rows * max(a, b - a) * (1 if self.public.neighbors is ADD_REMOVE else 2)",
+        "return self.bounding.rows * min(a, b - a) * (1 if self.public.neighbors is ADD_REMOVE else 2)",
     ),
     Mutant(
         "scores of a quantile move by one row",
-        _PRICE,
-        "sensitivity = rows * max(a, b - a) * (1 if add_remove else 2)",
-        "sensitivity = max(a, b - a) * (1 if add_remove else 2)",
+        _FORMS,
+        "return self.bounding.rows * max(a, b - a) * (1 if self.public.neighbors is ADD_REMOVE else 2)",
+        "return max(a, b - a) * (1 if self.public.neighbors is ADD_REMOVE else 2)",
     ),
     Mutant(
         "scores of a replaced unit move once",
-        _PRICE,
-        "sensitivity = rows * max(a, b - a) * (1 if add_remove else 2)",
-        "sensitivity = rows * max(a, b - a)",
+        _FORMS,
+        "return self.bounding.rows * max(a, b - a) * (1 if self.public.neighbors is ADD_REMOVE else 2)",
+        "return self.bounding.rows * max(a, b - a)",
     ),
     Mutant(
         "all counts move one way, also where a unit is replaced",
         _PRICE,
-        "epsilon=epsilon, sensitivity=rows, monotone=add_remove, neighbors=shape.neighbors\n    )",
-        "epsilon=epsilon, sensitivity=rows, monotone=True, neighbors=shape.neighbors\n    )",
+        'monotone = kind != "quantile" and shape.neighbors is ADD_REMOVE',
+        'monotone = kind != "quantile"',
     ),
     Mutant(
         "a choice in every group at the price of one",
         _PRICE,
-        "_selector(shape, c, Fraction(_round.down(e / shape.changed_groups)))",
-        "_selector(shape, c, Fraction(_round.down(e)))",
+        "_selector(shape, *pick, Fraction(_round.down(e / shape.changed_groups)))",
+        "_selector(shape, *pick, Fraction(_round.down(e)))",
     ),
     Mutant(
         "a choice in every group at the price of one, in rho",
         _PRICE,
-        "math.sqrt(8 * picks * share / shape.changed_groups)",
-        "math.sqrt(8 * picks * share)",
+        "math.sqrt(8 * pick[1] * share / shape.changed_groups)",
+        "math.sqrt(8 * pick[1] * share)",
     ),
     Mutant(
         "groups shown at the price of one",
@@ -182,7 +224,7 @@ FORMS = (
     ),
     Mutant(
         "the range of a product is that of two corners",
-        "query/domain.py",
+        "core/domain.py",
         "return min(points), max(points)",
         "return min(points), points[0]",
     ),
@@ -317,38 +359,38 @@ WRITER = (
     Mutant(
         "what a unit adds is not clipped",
         _COMPILE,
-        "amount_of_unit(m, total, arguments[i], self.bounding)",
+        "amount_of_unit(m, total, arguments[i], self.form.bounding)",
         "total",
     ),
     Mutant("what a row adds is not clipped", _COMPILE, "return limited(x, low, high)", "return x"),
     Mutant(
         "an upper limit off by one",
-        _AMOUNTS,
+        _COMPILE,
         "greatest(total, integer_literal(low)), integer_literal(high))",
         "greatest(total, integer_literal(low)), integer_literal(high + 1))",
     ),
     Mutant(
         "a unit that is scaled down has one row more",
-        _AMOUNTS,
+        _COMPILE,
         "integer_literal(bounding.rows * m.parts_per_step)",
         "integer_literal((bounding.rows + 1) * m.parts_per_step)",
     ),
     Mutant(
         "counts of values are not limited",
         _COMPILE,
-        "least(exp.Count(this=exp.Star()), integer_literal(self.bounding.rows))",
-        "least(exp.Count(this=exp.Star()), integer_literal(self.bounding.rows + 1))",
+        "least(exp.Count(this=exp.Star()), integer_literal(self.form.bounding.rows))",
+        "least(exp.Count(this=exp.Star()), integer_literal(self.form.bounding.rows + 1))",
     ),
     Mutant(
         "private groups are not limited",
         _COMPILE,
-        "(plan.groups is None or plan.groups > bounding.groups)",
-        "(plan.groups is not None and plan.groups > bounding.groups)",
+        "(form.groups is None or form.groups > form.bounding.groups)",
+        "(form.groups is not None and form.groups > form.bounding.groups)",
     ),
     Mutant(
         "a private group is named by its number among those that occur",
         _COMPILE,
-        'return [name("j")] if self.plan.known_keys else self._private_keys()',
+        'return [name("j")] if self.form.known_keys else self._private_keys()',
         'return [name("j")]',
     ),
     Mutant(
@@ -365,13 +407,13 @@ WRITER = (
     ),
     Mutant(
         "values above the upper bound become the lower one",
-        _AMOUNTS,
+        _COMPILE,
         "        integer_literal(high),\n        integer_literal(low),\n",
         "        integer_literal(low),\n        integer_literal(low),\n",
     ),
     Mutant(
         "a value that may not be missing is missing",
-        _AMOUNTS,
+        _COMPILE,
         "missing = exp.Null() if fact.nullable else integer_literal(low)",
         "missing = exp.Null()",
     ),

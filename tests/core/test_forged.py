@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from discreet import Unit
-from discreet.query.domain import boolean, number, text
-from discreet.query.nodes import Call, Column, Expr, Literal, make
+from discreet.core.domain import boolean, number, text
+from discreet.core.nodes import Call, Column, Expr, Literal, make
+from discreet.core.sources import Filtered, Joined, Marked, Scan, UnitAggregate
 from discreet.query.plan import Plan
-from discreet.query.sources import Filtered, Joined, Marked, Scan, UnitAggregate
 
 from .shapes import Shape
 from .test_hostile import Hostile, check_price, of_source, rewritten, without_unit

@@ -16,11 +16,11 @@ import duckdb
 import pytest
 
 from discreet import DiscreetError
+from discreet.core.domain import number, text
+from discreet.core.nodes import Column, Expr, Literal, make
+from discreet.core.sources import Filtered, Joined, Marked, Projected, Scan, UnitAggregate, scans
 from discreet.query import Query, mechanism
-from discreet.query.domain import number, text
-from discreet.query.nodes import Column, Expr, Literal, make
 from discreet.query.plan import Plan, plan
-from discreet.query.sources import Filtered, Joined, Marked, Projected, Scan, UnitAggregate, scans
 
 from . import change, shapes
 from .shapes import Shape

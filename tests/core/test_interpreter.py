@@ -31,14 +31,16 @@ def _worlds(unit: str, spelled: str = "text") -> Worlds:
 def _question(shape: Shape) -> Question:
     public = shape.public()
     query = shape.query()
-    return Question(shape.sql, public, rows=query._bounding.rows, groups=query._bounding.groups)
+    return Question(
+        shape.sql, public, rows=query.question.form.bounding.rows, groups=query.question.form.bounding.groups
+    )
 
 
 def _counted(query: Query, exact: Any, group: int) -> list[Any]:
     """The released integers of one group: a number for each measure; for each choice how often each candidate is
     there."""
     choices = []
-    for choice, counts in zip(query._recipes.choices, exact.scores, strict=True):
+    for choice, counts in zip(query.question.form.choices, exact.scores, strict=True):
         row = counts[group]
         if choice.kind == "quantile":
             values = [float(choice.first + i * choice.step) for i in range(choice.points)]
@@ -113,7 +115,9 @@ def test_what_one_unit_adds_is_what_its_rows_mean(unit: str, spelled: str) -> No
 
 
 def _additive(query: Query, exact: Any) -> dict[Any, list[Any]]:
-    kept = [m.kind != "distinct" for m in query._recipes.measures] + [True] * len(query._recipes.choices)
+    kept = [m.kind != "distinct" for m in query.question.form.measures] + [True] * len(
+        query.question.form.choices
+    )
     released = _released(query, exact)
     return {
         key: [part for part, keep in zip(parts, kept, strict=True) if keep] for key, parts in released.items()

@@ -18,11 +18,11 @@ import pytest
 from sqlglot import exp
 
 from discreet import Categories, Dates, Unsupported
-from discreet.query.domain import Kind, boolean, declared, number
-from discreet.query.domain import text as any_text
-from discreet.query.errors import Refusal
-from discreet.query.nodes import Call, Column, Expr, Literal, make, sql
-from discreet.query.operators import OPERATORS
+from discreet.core.domain import Kind, boolean, declared, number
+from discreet.core.domain import text as any_text
+from discreet.core.errors import Refusal
+from discreet.core.nodes import Call, Column, Expr, Literal, make, sql
+from discreet.core.operators import OPERATORS
 from discreet.tables import Engine, EngineError
 
 from ..contracts.engines import ENGINES

@@ -107,10 +107,10 @@ def test_what_is_allowed_has_a_description_is_charged_stored_and_marked(site, tm
     asked = rows(public=people.public, epsilon=1)
     assert _registry.from_json(json.loads(json.dumps(_registry.to_json(asked)))) == asked
     first = people.ask(asked)
-    assert first.trust == "Acme-DP 1.2"
-    assert "trust='Acme-DP 1.2'" in repr(first)
+    assert first.mark == "on the word of Acme-DP 1.2"
+    assert "mark='on the word of Acme-DP 1.2'" in repr(first)
     again = opened(tmp_path).ask(asked)
-    assert (again.value, again.trust) == (first.value, first.trust), "served from the ledger, with its mark"
+    assert (again.value, again.mark) == (first.value, first.mark), "served from the ledger, with its mark"
     (charge,) = people.ledger.entries(kind=books.SPENDING)
     assert charge.body["trust"] == "Acme-DP 1.2"
     assert charge.body["mechanism"]["type"] == "acme_dp.Rows"
@@ -126,12 +126,12 @@ def test_the_mark_reaches_what_contains_it_and_the_answers_of_what_is_live(site,
     both = mechanisms.Sequential(
         mechanisms=[rows(public=people.public, epsilon=1), mechanisms.noisy_count(people.public, epsilon=1)]
     )
-    assert people.ask(both).trust == "acme-dp 1.2"
+    assert people.ask(both).mark == "on the word of acme-dp 1.2"
     handle = people.start(live(public=people.public))
-    assert handle.answer("anything").trust == "acme-dp 1.2"
+    assert handle.answer("anything").mark == "on the word of acme-dp 1.2"
     resumed = opened(tmp_path).curator.resume(live(public=people.public), handle.number)
-    assert resumed.answer("more").trust == "acme-dp 1.2"
-    assert people.ask(mechanisms.noisy_count(people.public, epsilon=1)).trust is None
+    assert resumed.answer("more").mark == "on the word of acme-dp 1.2"
+    assert people.ask(mechanisms.noisy_count(people.public, epsilon=1)).mark == "by proof"
 
 
 def test_code_of_the_steward_is_marked_as_that(site, tmp_path):
@@ -139,7 +139,9 @@ def test_code_of_the_steward_is_marked_as_that(site, tmp_path):
     import acme_dp
 
     people = opened(tmp_path)
-    assert people.ask(acme_dp.Rows(public=people.public, epsilon=1)).trust == "code of the steward"
+    assert (
+        people.ask(acme_dp.Rows(public=people.public, epsilon=1)).mark == "on the word of the steward's code"
+    )
 
 
 def test_the_schema_file_allows_by_name(site, tmp_path):

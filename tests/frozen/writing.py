@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from discreet.core.exact import PLACEHOLDER, statements
 from discreet.query import Query
-from discreet.query.exact import PLACEHOLDER, statements
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 from discreet.tables.engines.postgres_dialect import dialect
 from discreet.tables.engines.spark_dialect import SPARK
@@ -41,7 +41,7 @@ def sql_written(stage: Stage) -> None:
         query = Query(sql=sql, public=public, epsilon=1, delta=1e-6, **terms)
         texts[name] = {"event": query.event.to_json(), "sql": sql}
         for engine, spelling in DIALECTS.items():
-            made = statements(query._plan, query._recipes, query._bounding, KINDS, spelling)
+            made = statements(query.question.form, KINDS, spelling)
             parts = [made.additive, *(text for _, text in made.distinct), *made.choices]
             texts[name][engine] = [
                 part.replace(str(PLACEHOLDER), "KEY") for part in parts if part is not None

@@ -73,8 +73,9 @@ def test_the_steps_of_a_question_are_taken_in_the_order_of_the_page(monkeypatch:
     """A question is followed through the functions that the page names; what runs after the charge is named
     after it."""
     import discreet as dp
+    from discreet.core import exact, question
     from discreet.curator import curator, ledger
-    from discreet.query import exact, mechanism
+    from discreet.query import mechanism
 
     taken: list[str] = []
 
@@ -95,9 +96,9 @@ def test_the_steps_of_a_question_are_taken_in_the_order_of_the_page(monkeypatch:
     note(mechanism, "allocate", "query.price.allocate")
     note(curator, "check_mechanism", "curator.identities.check_mechanism")
     note(ledger.Writer, "append", "curator.ledger.Writer.append")
-    note(mechanism, "measure", "query.exact.measure")
+    note(question, "measure", "core.exact.measure")
     note(mechanism, "table", "query.release.table")
-    assert mechanism.measure is not exact.measure
+    assert question.measure is not exact.measure
     people.sql("SELECT COUNT(*) AS n FROM people WHERE age > 35", epsilon=0.5)
     firsts = list(dict.fromkeys(taken))
     # one empty group is computed when the query is made, to refuse what cannot be computed before the charge
@@ -105,7 +106,7 @@ def test_the_steps_of_a_question_are_taken_in_the_order_of_the_page(monkeypatch:
     steps = PAGE.split("## How a question becomes an answer")[1]
     assert firsts == sorted(firsts, key=lambda name: steps.index(f"`{name}`"))
     assert len(firsts) == 5
-    assert taken.index("curator.ledger.Writer.append") < taken.index("query.exact.measure")
+    assert taken.index("curator.ledger.Writer.append") < taken.index("core.exact.measure")
     # the charge and its totals before the data is read, the release after it
     assert taken[-1] == "curator.ledger.Writer.append"
     assert taken[-2] == "query.release.table"

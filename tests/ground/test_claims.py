@@ -25,7 +25,7 @@ CLAIMING = " ".join(
 )
 
 CLAIMS = [
-    ("tells price and error beforehand, for nothing", "tests/curator/test_curator.py::test_preview_touches_nothing_and_takes_the_tighter_budget"),
+    ("shows price and error beforehand, for free", "tests/curator/test_curator.py::test_preview_touches_nothing_and_takes_the_tighter_budget"),
     ("the answers stop when the budget is gone", "tests/session/test_session.py::test_the_budget_is_enforced_and_what_is_refused_costs_nothing"),
     ("shows the private answers with their price, their error, and the truth beside them", "tests/app/test_demo.py::test_it_shows_a_price_an_error_and_the_truth"),
     ("in less than a minute", "tests/app/test_demo.py::test_the_first_answer_comes_within_ten_seconds_and_all_within_a_minute_of_cpu"),
@@ -38,7 +38,7 @@ CLAIMS = [
     ("price, error, how many of these fit: free", "tests/session/test_session.py::test_preview_is_free_and_says_how_many_more_fit"),
     ("the same question again is free", "tests/session/test_session.py::test_a_question_is_charged_answered_and_then_free"),
     ("Only the names of columns are read for the draft", "tests/app/test_cli_query.py::test_init_drafts_questions_and_reads_no_value"),
-    ("as messy as it is", "tests/ground/test_readme.py::test_its_commands_answer_a_messy_file_from_an_empty_folder"),
+    ("It may be messy", "tests/ground/test_readme.py::test_its_commands_answer_a_messy_file_from_an_empty_folder"),
     ("all rows of one patient are protected together", "tests/session/test_session.py::test_many_rows_of_one_person_are_protected_together"),
     ("how well the file fits, for you alone", "tests/app/test_cli_roles.py::test_a_look_tells_shares_and_no_value"),
     ("a one-page privacy label", "tests/explaining/test_cli.py::test_a_label_prints_on_one_page"),
@@ -61,7 +61,7 @@ CLAIMS = [
     ("it is marked in the draft and noted in the ledger", "tests/app/test_walk.py::test_the_walk_of_the_tour_has_no_stop"),
     ("An analyst with a budget of their own sees that account, and not what others have spent", "tests/session/test_options.py::test_an_analyst_is_not_told_what_others_spent_when_the_datasets_budget_is_gone"),
     ("In a notebook answers, previews, sessions and budgets show themselves", "tests/session/test_options.py::test_a_notebook_shows_answers_previews_sessions_and_budgets"),
-    ("asks how many people a limit cuts off", "tests/session/test_options.py::test_a_priced_question_tells_whom_a_limit_cuts_off"),
+    ("asks how many people have more than 20 rows", "tests/session/test_options.py::test_a_priced_question_tells_whom_a_limit_cuts_off"),
     ("Related counts are answered together, for one price and in agreement with each other", "tests/query/test_workload.py::test_noisy_answers_agree_with_each_other"),
     ("A count that is published every day, for one price in all", "tests/streaming/test_counter.py"),
     ("A table that grows has a budget for each period", "tests/curator/test_periods.py::test_each_period_has_its_own_budget_and_a_release_is_charged_to_what_it_reads"),

@@ -16,8 +16,18 @@ ROWS = re.findall(r"^\| (`[\w/]+\.py`(?:, `[\w/]+\.py`)*) \| .+ \|$", PAGE, re.M
 FILES = [name for row in ROWS for name in re.findall(r"`([^`]+)`", row)]
 # Modules of `query` that no promise rests on: they build plans, or look at what was released.
 UNTRUSTED = {
-    *("__init__", "aggregates", "answer", "binder", "consistency", "errors", "groupings", "html_view", "ids"),
-    *("parse", "preview", "relation"),
+    *(
+        "__init__",
+        "aggregates",
+        "answer",
+        "binder",
+        "consistency",
+        "groupings",
+        "html_view",
+        "ids",
+        "mechanism",
+    ),
+    *("parse", "plan", "preview", "price", "recipes", "relation", "release", "workload_cells"),
 }
 
 
@@ -28,6 +38,8 @@ def test_each_file_of_the_page_is_there_once() -> None:
 
 
 def test_every_module_of_queries_is_on_the_page_or_builds_plans_only() -> None:
+    core = {path.stem for path in (SOURCE / "core").glob("*.py")} - {"__init__", "errors"}
+    assert core == {Path(name).stem for name in FILES if name.startswith("core/")}
     named = {Path(name).stem for name in FILES if name.startswith("query/")}
     assert named | UNTRUSTED == {path.stem for path in (SOURCE / "query").glob("*.py")}
     assert not named & UNTRUSTED
@@ -35,4 +47,4 @@ def test_every_module_of_queries_is_on_the_page_or_builds_plans_only() -> None:
 
 def test_what_an_answer_rests_on_can_be_read() -> None:
     lines = sum(code_lines((SOURCE / name).read_text()) for name in FILES)
-    assert lines <= 12_930, f"{lines:,} code lines; the page may name fewer files, and never more lines"
+    assert lines <= 11_670, f"{lines:,} code lines; the page may name fewer files, and never more lines"

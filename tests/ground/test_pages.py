@@ -118,11 +118,11 @@ LECTURES = {
         Thresholdout; p-value; false discovery rate; alpha-investing; generalized alpha-investing; LORD; SAFFRON;
         candidacy; PAPRIKA; multiplicative sensitivity; changepoint detection; online optimization; partial sums;
         TBAP; tree-based aggregation; follow the approximate leader; DP-SGD; Rényi DP; trusted curator;
-        local model; two coins; synthetic data; explaining DP""",
+        local model; two coins; synthetic data; explaining DP; AOL""",
     "approximate DP and private ERM": """
         approximate DP; l1, l2; Gaussian mechanism; mean; group privacy; basic composition; advanced composition;
         leaderboard; empirical risk minimization; input perturbation; output perturbation; objective perturbation;
-        gradient perturbation; DP-SGD""",
+        gradient perturbation; DP-SGD; accuracy of private learning""",
     "Kamath": """
         Netflix; memorization; perplexity; canary; linkage; membership inference; Gaussian mechanism; clipping;
         lot; amplification by subsampling; moments accountant; ScatterNet; tanh against ReLU;
@@ -133,12 +133,13 @@ LECTURES = {
         larger domains; Laplace mechanism; count; sum; exponential mechanism; distance score; Gaussian mechanism;
         noisy max; sparse vector; sample and aggregate; sequential composition; parallel composition;
         multiple queries; generalized sensitivity; constrained inference; isotonic regression;
-        DP gradient descent; optimal composition; Rényi DP""",
+        DP gradient descent; optimal composition; Rényi DP; computing on encrypted data; millionaires; desiderata;
+        bad outcomes; nuclear option""",
     "PSL 2024": """
         DP-SGD; amplification by subsampling; privacy loss random variable; moments accountant; PATE; teachers;
         student; noisy arg-max; subsampling stability; perturbation stability; distance to instability; M_stab;
         propose-test-release; M_samp; n_T; AboveThreshold; sparse vector; M_svec; DP-SGD against PATE;
-        strong composition; federated learning; stochastic gradient descent""",
+        strong composition; federated learning; stochastic gradient descent; private PAC learning; poisoned rows""",
 }
 
 
@@ -249,12 +250,17 @@ def test_every_exercise_has_its_answer_folded_and_prints_a_number() -> None:
 
     text = (DOCS / "course" / "exercises.md").read_text()
     exercises = re.split(r"^\*\*\d+\. ", text, flags=re.M)[1:]
-    assert len(exercises) == 21
+    assert len(exercises) == 31
+    named: set[int] = set()
     for exercise in exercises:
+        of_chapters = re.search(r"\(chapters? ([\d and]+)\)", exercise)
+        assert of_chapters, exercise[:40]
+        named |= set(map(int, of_chapters[1].split(" and ")))
         question, answer = exercise.split('<details markdown="1"><summary>Answer</summary>\n\n```python\n')
         assert ">>>" not in question
         examples = doctest.DocTestParser().get_examples(answer.split("\n\n</details>\n")[0])
         assert any(re.search(r"\d", example.want) for example in examples), question[:40]
+    assert named == set(range(1, 15)), "every chapter has an exercise"
     assert not any("details" in cell for cell, _ in from_page(text))
 
 
@@ -268,6 +274,8 @@ def test_chapters_of_the_course_have_their_two_proofs_and_a_picture_each() -> No
             titles.append(chapter.splitlines()[0])
             assert "](pictures/" in chapter, titles[-1]
             assert "*Measured*" in chapter or "*Computed*" in chapter, titles[-1]
+            words = re.sub(r"```.*?```", "", chapter, flags=re.S).split()
+            assert 600 <= len(words) <= 1200, f"{titles[-1]}: {len(words)} words beside its code"
     assert [int(title.split(".")[0]) for title in titles] == list(range(1, 15))
     assert all(f"{number}. [" in course["index"] for number in range(1, 15))
 

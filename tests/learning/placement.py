@@ -25,13 +25,20 @@ from discreet.learning.clipping import taps
 
 OURS = str(Path(discreet.__file__).parent)
 THEIRS = str(Path(torch.__file__).parent)
+LOADERS = str(Path(THEIRS, "utils", "data"))
 NUMPY, CPU, FROM_NUMPY = Tensor.numpy, Tensor.cpu, torch.from_numpy
 
 
 def our_place() -> str | None:
-    """The line of discreet that called torch, or None where somebody else did."""
+    """The line of discreet that called torch, or None where somebody else did: a call of the model's that a mode
+    of discreet only passes on, or torch's own DataLoader, whose seed stays on the host."""
     frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith((THEIRS, __file__, "<")):
+    while frame is not None and (
+        frame.f_code.co_filename.startswith((THEIRS, __file__, "<"))
+        or frame.f_code.co_qualname.endswith((".__torch_function__", "_filled.<locals>.run"))
+    ):
+        if frame.f_code.co_filename.startswith(LOADERS):
+            return None
         frame = frame.f_back
     if frame is None or not frame.f_code.co_filename.startswith(OURS):
         return None

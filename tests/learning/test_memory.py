@@ -13,8 +13,11 @@ from torch import Tensor, nn
 from discreet import NotPrivate, Public
 from discreet.learning import Trainer
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe import safety, single_examples
+from discreet.learning.probe import safety
 from discreet.learning.probe.safety import made_up, probe
+from discreet.learning.probe.single_examples import Measured
+
+from .zoo import differing
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,6 +62,21 @@ def test_a_tiny_bert_is_probed_in_few_passes() -> None:
     trainer._try(trainer._engine(trainer.model), torch.zeros(1, 128, dtype=torch.long), torch.zeros(1).long())
     assert 0 < len(rows) < 60
     assert sum(rows) < 300
+
+
+def test_sums_as_large_as_the_model_are_built_once_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a change of one example leaves all else as it was bit by bit, nothing is built to see it."""
+    sizes: list[int] = []
+    before = Measured.parts
+
+    def spied(self: Measured, weights: Tensor, *parameters: object) -> object:
+        sizes.append(len(weights))
+        return before(self, weights, *parameters)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Measured, "parts", spied)
+    given = made_up(torch.zeros(1, 16, dtype=torch.long)), made_up(torch.zeros(1, dtype=torch.long))
+    probe(ClippingEngine(Text(), nn.CrossEntropyLoss()), *given, batch=30)
+    assert sizes == [1, 3, 5, 12, 30]
 
 
 class Writes(nn.Module):
@@ -114,7 +132,7 @@ def test_gradients_that_belong_to_another_example_differ_in_a_weighted_sum() -> 
         rows = safety.rows_of(engine, x, y)
         plain = engine.clipped_sum(x, y, clip=1e9)
         assert torch.allclose(rows.sum(0), plain, atol=1e-5)
-        assert single_examples.differs(engine, x, y)
+        assert differing(engine, x, y)
 
 
 @pytest.mark.parametrize("count", [5, 10, 11, 12, 23])

@@ -15,7 +15,7 @@ from discreet import NotPrivate, learning
 from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.probe import single_examples
 from discreet.learning.probe.safety import made_up, probe
-from discreet.learning.probe.single_examples import in_float64
+from discreet.learning.probe.single_examples import Comparison, in_float64
 
 RUNS = 10
 
@@ -185,14 +185,14 @@ def test_a_loss_that_divides_by_the_weights_of_the_batch_is_refused_in_every_run
 
 @pytest.fixture
 def differing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let float32 count as different, whatever it computes: so float64 decides."""
-    before = single_examples.differs
+    """Let float32 count as different at all sizes, whatever it computes: so float64 decides."""
+    before = Comparison.differing_sizes
 
-    def differs(engine: Any, *examples: Any) -> bool:
-        is_different = before(engine, *examples)
-        return is_different or engine.dtype is torch.float32
+    def differing_sizes(self: Comparison, *examples: Any) -> set[int]:
+        sizes = before(self, *examples)
+        return self.sizes if self.engine.dtype is torch.float32 else sizes
 
-    monkeypatch.setattr(single_examples, "differs", differs)
+    monkeypatch.setattr(Comparison, "differing_sizes", differing_sizes)
 
 
 def in_bfloat16(h: Tensor) -> Tensor:

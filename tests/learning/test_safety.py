@@ -12,11 +12,10 @@ from torch.nn import functional as F
 from discreet import InvalidInput, NotPrivate, Unsupported
 from discreet.learning import without_batch_norm
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe import single_examples
 from discreet.learning.probe.safety import made_up, probe
 
 from .. import warm
-from .zoo import ZOO, loss, made
+from .zoo import ZOO, differing, loss, made
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Using padding='same'"),
@@ -88,7 +87,7 @@ def test_alone_they_are_trained_right() -> None:
     engine, x, y = ClippingEngine(Functional(), loss, isolate=True), torch.rand(5, 4), torch.rand(5, 4)
     probe(engine, x, y)
     with engine.attached():
-        assert not single_examples.differs(engine, x, y)
+        assert not differing(engine, x, y)
 
 
 def test_what_mixes_cannot_when_isolated() -> None:
@@ -99,7 +98,7 @@ def test_what_mixes_cannot_when_isolated() -> None:
     x, y = torch.rand(5, 4), torch.tensor([0, 1, 2, 0, 1])
     probe(engine, x, y)
     with engine.attached():
-        assert not single_examples.differs(engine, x, y)
+        assert not differing(engine, x, y)
 
 
 @pytest.mark.parametrize(
@@ -230,9 +229,20 @@ def test_a_kink_hit_by_rounding_is_not_taken_for_mixing() -> None:
     engine = ClippingEngine(model, nn.CrossEntropyLoss())
     x, y = made_up(torch.zeros(1, 3)), made_up(torch.zeros(1, dtype=torch.long))
     with engine.attached():
-        assert single_examples.differs(engine, x, y), "the kink is there"
+        assert differing(engine, x, y), "the kink is there"
     probe(engine, x, y)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_float64_looks_again_only_at_the_sizes_that_float32_left_open() -> None:
+    """Its convolutions take ten times as long; at sizes above one the kink falls to the same side."""
+    model, sizes = Kink(), set()
+    model.register_forward_pre_hook(
+        lambda m, args: sizes.add(len(args[0])) if m.layer.weight.dtype is torch.float64 else None  # type: ignore[union-attr, func-returns-value]
+    )
+    x, y = made_up(torch.zeros(1, 3)), made_up(torch.zeros(1, dtype=torch.long))
+    probe(ClippingEngine(model, nn.CrossEntropyLoss()), x, y, batch=40)
+    assert {1, 5} <= sizes <= {1, 3, 5}
 
 
 def test_training_does_not_load_torchs_compiler(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ A light engine that swaps its table in place.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -12,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from discreet import Bounds, Categories, Public, Related, Text, Unit
+from discreet.core.exact import Exact, measure
+from discreet.core.measures import Bounding
 from discreet.query import Query
-from discreet.query.exact import Exact, measure
-from discreet.query.measures import Bounding
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 
 KEY = 987654321
@@ -97,7 +98,8 @@ def public(unit: str | None, neighbors: str = "add_remove") -> Public:
 
 
 def exact(query: Query, engine: Swapped, bounding: Bounding | None = None, key: int = KEY) -> Exact:
-    return measure(query._plan, query._recipes, bounding or query._bounding, engine, key)
+    form = query.question.form
+    return measure(form if bounding is None else replace(form, bounding=bounding), engine, key)
 
 
 def aligned(a: Exact, b: Exact) -> list[tuple[Any, Any]]:
@@ -119,21 +121,21 @@ def _spread(values: Any, have: list[Any], keys: list[Any]) -> Any:
 
 def assert_within(query: Query, a: Exact, b: Exact) -> None:
     """The two exact answers differ by no more than the query claims of any unit."""
-    from discreet.query.mechanism import scores
+    from discreet.core.choosing import scores
 
     pairs = aligned(a, b)
     groups = query._plan.groups
-    for m, (x, y) in zip(query._recipes.measures, pairs, strict=False):
-        claim = m.sensitivity(query._bounding, query.public.neighbors, groups)
+    for m, (x, y) in zip(query.question.form.measures, pairs, strict=False):
+        claim = m.sensitivity(query.question.form.bounding, query.public.neighbors, groups)
         moved = np.abs((x - y).astype(float))
         assert (moved > 0).sum() <= claim.l0
         assert moved.max(initial=0) <= claim.linf
         assert moved.sum() <= claim.l1
         assert (moved**2).sum() <= claim.l2_squared
     choices = zip(
-        query._recipes.choices,
-        query._allocation.selectors,
-        pairs[len(query._recipes.measures) :],
+        query.question.form.choices,
+        query.question.selectors,
+        pairs[len(query.question.form.measures) :],
         strict=True,
     )
     for choice, selector, (x, y) in choices:
@@ -141,7 +143,7 @@ def assert_within(query: Query, a: Exact, b: Exact) -> None:
             x, y = scores(x, choice.parameter), scores(y, choice.parameter)
         moved = np.abs((x - y).astype(float))
         assert moved.max(initial=0) <= selector.sensitivity
-        assert (moved.sum(axis=1) > 0).sum() <= query._bounding.groups * (
+        assert (moved.sum(axis=1) > 0).sum() <= query.question.form.bounding.groups * (
             1 if query.public.neighbors == "add_remove" else 2
         )
         if selector.monotone:
@@ -152,4 +154,6 @@ def assert_within(query: Query, a: Exact, b: Exact) -> None:
             _spread(b.units, b.keys, list(dict.fromkeys([*a.keys, *b.keys]))),
         )
         assert np.abs((x - y).astype(float)).max(initial=0) <= 1
-        assert (x != y).sum() <= query._bounding.groups * (1 if query.public.neighbors == "add_remove" else 2)
+        assert (x != y).sum() <= query.question.form.bounding.groups * (
+            1 if query.public.neighbors == "add_remove" else 2
+        )

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from discreet import Bounds, Categories, Public, Related, Text, Unit
+from discreet.core.domain import number
+from discreet.core.measures import candidates
 from discreet.query import Query
-from discreet.query.domain import number
-from discreet.query.measures import candidates
 from discreet.tables import connect
 
 ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult.parquet"

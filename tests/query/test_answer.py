@@ -200,8 +200,8 @@ def test_the_interval_of_a_count_is_that_of_its_noise(confidence):
     source = connect({"x": [1.0] * 50}, public, threads=1)
     query = Query(sql="SELECT COUNT(*) AS n, SUM(x) AS s FROM t", public=public, epsilon=0.02)
     answer = query(source, entropy=SeededEntropy(3)).value
-    count, total = query._allocation.noises
-    for column, noise, step in (("n", count, 1), ("s", total, query._recipes.measures[1].resolution)):
+    count, total = query.question.noises
+    for column, noise, step in (("n", count, 1), ("s", total, query.question.form.measures[1].resolution)):
         ((low, high),) = answer.interval(confidence)[column]
         assert high - low == pytest.approx(2 * noise.error(confidence) * float(step), rel=1e-12)
         assert noise.error(confidence) > noise.error(confidence / 1.02)
@@ -305,10 +305,10 @@ def test_the_rest_is_priced_for_a_person_with_all_groups_in_it():
     together = Query(
         sql=sql, public=PLACES, rows=2, groups=3, epsilon=2, delta=1e-6, noise="gaussian", other=True
     )
-    (s,), (t,) = apart._shape().sensitivities, together._shape().sensitivities
+    (s,), (t,) = apart.question.form.sensitivities, together.question.form.sensitivities
     assert (s.linf, s.l1, s.l2_squared) == (2, 6, 12)
     assert (t.linf, t.l1, t.l2_squared) == (6, 6, 36)
-    assert together._allocation.noises[0].covers(t)
+    assert together.question.noises[0].covers(t)
 
 
 def test_dates_group_by_month(places):

@@ -18,9 +18,9 @@ from sqlglot import exp
 
 import discreet as dp
 from discreet import Bounds, Categories, Public, Related, Text, Unit
+from discreet.core.compile import Compiler
+from discreet.core.exact import PLACEHOLDER, statements
 from discreet.query import Query
-from discreet.query.compile import Compiler
-from discreet.query.exact import PLACEHOLDER, statements
 from discreet.tables import connect
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 
@@ -231,7 +231,7 @@ def test_equal_rows_choose_together_and_favor_no_group():
     data, public = {"x": [5.0] * 30}, facts(x=Bounds(0, 10))
     query = Query(sql=ASKED, public=public, epsilon=1, rows=1, groups=1)
     engine = connect(data, public, related={"k": LADDER})
-    made = statements(query._plan, query._recipes, query._bounding, engine.kinds, engine.dialect)
+    made = statements(query.question.form, engine.kinds, engine.dialect)
     rows = rows_by_key(engine, made.additive, keys)
     assert sorted((key, n) for key, _, n in rows) == [(key, 30) for key in sorted(keys)]
     found = {key: j for key, j, _ in rows}
@@ -273,9 +273,7 @@ def test_choices_in_two_groups_of_one_person_are_independent():
     public = Public(schema={"g": Categories(["a", "b"]), "x": Text()}, unit=Unit("id"), table="t")
     sql = "SELECT g, COUNT(DISTINCT x) FROM t GROUP BY g"
     query, engine = Query(sql=sql, public=public, epsilon=1, rows=1, groups=2), connect(data, public)
-    ((_, text),) = statements(
-        query._plan, query._recipes, query._bounding, engine.kinds, engine.dialect
-    ).distinct
+    ((_, text),) = statements(query.question.form, engine.kinds, engine.dialect).distinct
     values = text.replace('COUNT(DISTINCT "x0")', 'MIN("x0")')
     assert values != text
     kept = defaultdict(list)

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from discreet import Bounds, Categories, Dates, Public
+from discreet.core.choosing import SparseCounts, scores
 from discreet.query import Answer, Query, QueryError
-from discreet.query.measures import SparseCounts
-from discreet.query.mechanism import scores
 from discreet.sampling import Entropy, SeededEntropy, top_k_gumbel_rows
 from discreet.tables import TimeLimit, connect
 

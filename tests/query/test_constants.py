@@ -8,11 +8,11 @@ from itertools import product
 import pytest
 
 from discreet import Bounds, Categories, Dates, Public, Text
+from discreet.core.domain import declared
+from discreet.core.errors import Refusal
+from discreet.core.nodes import Column, Literal
 from discreet.query import Query, QueryError
 from discreet.query.binder import as_date
-from discreet.query.domain import declared
-from discreet.query.errors import Refusal
-from discreet.query.nodes import Column, Literal
 from discreet.tables import connect
 
 DAY = Column("day", declared(Dates("2020-01-01", "2020-12-31")))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from discreet.core.measures import Bounding, Measure
 from discreet.mechanisms.protocols import Sensitivity
 from discreet.query import Query, QueryError
-from discreet.query.measures import Bounding, Measure
 from discreet.sampling import SeededEntropy
 
 from . import neighbors as nb
@@ -299,9 +299,9 @@ def test_every_measure_has_noise_that_covers_its_sensitivity(noise):
         "SELECT region, COUNT(*), AVG(spend), VARIANCE(age), COUNT(DISTINCT town) FROM people GROUP BY region"
     )
     query = Query(sql=sql, public=nb.public("id"), epsilon=1, delta=1e-6, rows=3, groups=2, noise=noise)
-    shape = query._shape()
-    assert len(query._allocation.noises) == len(shape.sensitivities) == 6
-    for drawn, sensitivity in zip(query._allocation.noises, shape.sensitivities, strict=True):
+    shape = query.question.form
+    assert len(query.question.noises) == len(shape.sensitivities) == 6
+    for drawn, sensitivity in zip(query.question.noises, shape.sensitivities, strict=True):
         assert drawn.covers(sensitivity)
         assert drawn.standard_deviation > 0
 

@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from discreet import Boolean, Bounds, Categories, Dates, InvalidInput, Public
-from discreet.query import Query, QueryError, nodes
-from discreet.query.domain import Kind, number
-from discreet.query.errors import Refusal
-from discreet.query.nodes import Column, Literal, OutputReference, make
+from discreet.core import nodes
+from discreet.core.domain import Kind, number
+from discreet.core.errors import Refusal
+from discreet.core.nodes import Column, Literal, OutputReference, make
+from discreet.query import Query, QueryError
 from discreet.tables import connect
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 

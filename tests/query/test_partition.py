@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet import InvalidInput, Public, Text, Unit
+from discreet.core import choosing as partition
 from discreet.query import Query
-from discreet.query import price as partition
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import connect
 
@@ -119,7 +119,7 @@ def test_an_answer_without_any_private_group_says_from_how_many_units_on_one_is_
     source = connect({"who": [1], "town": ["a"]}, public)
     query = Query(sql="SELECT town, COUNT(*) AS n FROM t GROUP BY town", public=public, epsilon=1, delta=1e-6)
     answer = query(source, entropy=Entropy()).value
-    needed = partition.units_always_shown(*query._allocation.selection)
+    needed = partition.units_always_shown(*query.question.selection)
     assert len(answer) == 0
     assert answer.notes[0].startswith(f"no group is shown: a group is always shown from {needed} units on")
     assert f"from {needed} units on" in str(answer)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from discreet import Bounds, Categories, Public, Related, Unit
-from discreet.query import Query, QueryError, nodes
-from discreet.query.domain import number
-from discreet.query.nodes import Column, Literal, make
+from discreet.core import nodes
+from discreet.core.domain import number
+from discreet.core.nodes import Column, Literal, make
+from discreet.query import Query, QueryError
 from discreet.tables import connect
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 from discreet.tables.semantics import engine_values

@@ -9,8 +9,8 @@ import pytest
 from sqlglot import exp
 
 from discreet import Bounds, Categories, Dates, Public
+from discreet.core.errors import QueryError
 from discreet.query import parse
-from discreet.query.errors import QueryError
 from discreet.query.groupings import together
 from discreet.query.parse import plain_select
 from discreet.query.statistic import stream_statistic

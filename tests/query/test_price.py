@@ -49,10 +49,10 @@ def test_laplace_queries_cost_at_most_epsilon_and_nearly_all_of_it(sql, epsilon)
 )
 def test_gaussian_queries_cost_at_most_epsilon_and_delta(sql):
     found = query(sql, epsilon=1, delta=1e-6, noise="gaussian")
-    assert all(isinstance(noise, IntegerGaussian) for noise in found._allocation.noises)
+    assert all(isinstance(noise, IntegerGaussian) for noise in found.question.noises)
     rho, extra = accounting.zcdp(found.event)
     assert extra == 0
-    if len(found._allocation.noises) > 1:
+    if len(found.question.noises) > 1:
         assert zcdp_to_epsilon(rho, 1e-6) <= 1
     else:  # one measure: from the discrete law itself, tighter than through rho
         assert zcdp_to_epsilon(rho, 1e-6) < 1.15
@@ -77,7 +77,7 @@ def test_laplace_noise_at_a_price_in_rho_is_refused():
         with pytest.raises(InvalidInput, match=r"a price in rho is for Gaussian noise"):
             act()
     assert session.spent == 0
-    assert query(rho=0.5, noise="gaussian")._allocation == query(rho=0.5)._allocation
+    assert query(rho=0.5, noise="gaussian").question == query(rho=0.5).question
 
 
 def test_rho_for_is_the_inverse_from_below():
@@ -91,10 +91,10 @@ def test_many_groups_of_one_person_make_gaussian_noise_the_better_one():
     many = query(
         "SELECT FLOOR(age), COUNT(*) FROM rand_hie GROUP BY 1", epsilon=1, delta=1e-6, rows=1, groups=40
     )
-    assert isinstance(few._allocation.noises[0], IntegerLaplace)
-    assert isinstance(many._allocation.noises[0], IntegerGaussian)
+    assert isinstance(few.question.noises[0], IntegerLaplace)
+    assert isinstance(many.question.noises[0], IntegerGaussian)
     worse = replace(many, noise="laplace")
-    assert many._allocation.noises[0].standard_deviation < worse._allocation.noises[0].standard_deviation
+    assert many.question.noises[0].standard_deviation < worse.question.noises[0].standard_deviation
 
 
 def test_the_average_pays_for_one_count_and_says_the_true_price():
@@ -102,7 +102,7 @@ def test_the_average_pays_for_one_count_and_says_the_true_price():
     found = query(
         "SELECT COUNT(visits) AS n, AVG(visits) AS a, SUM(visits) / COUNT(*) AS r FROM rand_hie", epsilon=1
     )
-    kinds = [m.kind for m in found._recipes.measures]
+    kinds = [m.kind for m in found.question.form.measures]
     assert kinds == ["rows", "sum", "sum"]
     assert (
         sum(
@@ -117,7 +117,7 @@ def test_weights_share_the_price():
     sql = "SELECT COUNT(*) AS n, SUM(visits) AS v FROM rand_hie"
     even = query(sql, epsilon=1)
     skewed = query(sql, epsilon=1, weights=(("n", 3),))
-    scale = lambda q, i: q._allocation.noises[i].scale  # noqa: E731
+    scale = lambda q, i: q.question.noises[i].scale  # noqa: E731
     assert math.isclose(scale(skewed, 0) * 3, scale(even, 0) * 2)
     assert math.isclose(scale(skewed, 1), scale(even, 1) * 2)
     with pytest.raises(InvalidInput, match="weights name a column 'x'"):
@@ -382,7 +382,7 @@ def test_the_noise_that_is_calibrated_is_the_one_with_the_smaller_error(epsilon,
         for noise in ("auto", "laplace", "gaussian")
     }
     errors = {
-        noise: price._squared_error(query._shape(), query._allocation) for noise, query in queries.items()
+        noise: price._squared_error(query.question.form, query.question) for noise, query in queries.items()
     }
     assert errors["auto"] == min(errors.values())
 
@@ -394,4 +394,4 @@ def test_a_count_calibrates_no_gaussian(monkeypatch):
     public = Public(schema={"x": Bounds(0, 10)}, table="t")
     monkeypatch.setattr(IntegerGaussian, "for_privacy", never)
     query = Query(sql="SELECT COUNT(*) AS n FROM t", public=public, epsilon=0.1, delta=1e-8)
-    assert isinstance(query._allocation.noises[0], IntegerLaplace)
+    assert isinstance(query.question.noises[0], IntegerLaplace)

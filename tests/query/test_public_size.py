@@ -89,7 +89,7 @@ def test_a_session_charges_nothing_for_it():
 def test_what_a_row_can_change_is_charged(sql):
     query = Query(sql=sql, public=replace(PUBLIC, unit=Unit(rows=2)), epsilon=1)
     assert not isinstance(query.event, NoOp)
-    assert all(noise.standard_deviation > 0 for noise in query._allocation.noises)
+    assert all(noise.standard_deviation > 0 for noise in query.question.noises)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_a_row_can_change_is_charged(sql):
 )
 def test_a_size_that_is_private_or_not_declared_or_of_people_is_charged(public):
     query = Query(sql="SELECT COUNT(*) AS n, AVG(x) AS a FROM t", public=public, epsilon=1)
-    assert all(noise.standard_deviation > 0 for noise in query._allocation.noises)
+    assert all(noise.standard_deviation > 0 for noise in query.question.noises)
     hint = "Where the steward declares it" in str(query.preview())
     assert hint == (public.size is None)
 
@@ -110,7 +110,7 @@ def test_a_size_that_is_private_or_not_declared_or_of_people_is_charged(public):
 def test_an_average_of_what_is_never_missing_divides_by_the_public_size(source):
     """All of the price goes into the sum, and the interval's width is that of the sum's noise alone."""
     query = Query(sql="SELECT AVG(x) AS a FROM t", public=PUBLIC, epsilon=1)
-    count, noise = query._allocation.noises
+    count, noise = query.question.noises
     assert count.standard_deviation == 0
     assert query.event == noise.event
     assert float(noise.event.scale) * 2**-26 == pytest.approx(10, rel=1e-6)
@@ -119,7 +119,7 @@ def test_an_average_of_what_is_never_missing_divides_by_the_public_size(source):
     assert high - low == pytest.approx(2 * noise.error(0.95) * 2**-26 / N, rel=1e-3)
     assert query.preview().errors[0] == pytest.approx(noise.error(0.95) * 2**-26 / N, rel=1e-3)
     nullable = Query(sql="SELECT AVG(y) AS a FROM t", public=PUBLIC, epsilon=1)
-    assert all(n.standard_deviation > 0 for n in nullable._allocation.noises)
+    assert all(n.standard_deviation > 0 for n in nullable.question.noises)
 
 
 def test_the_average_interval_holds_as_often_as_it_says(source):

@@ -113,13 +113,16 @@ def test_one_person_changes_no_more_than_is_priced(sql: str, engines: Any) -> No
         groups = whole.keys() | rest.keys()
         changes = [np.subtract(whole.get(group, zero), rest.get(group, zero)) for group in groups]
         changed |= any(change.any() for change in changes)
-        for i, measure in enumerate(asked._recipes.measures):
-            bound = measure.sensitivity(asked._bounding, PUBLIC.neighbors, asked._plan.groups)
+        for i, measure in enumerate(asked.question.form.measures):
+            bound = measure.sensitivity(asked.question.form.bounding, PUBLIC.neighbors, asked._plan.groups)
             moved = [abs(change[i]) for change in changes]
             assert max(moved, default=0) <= bound.linf
             assert sum(moved) <= bound.l1
         # of the candidates of a median, at most as many rows move as count
-        assert asked._recipes.measures or sum(abs(change).sum() for change in changes) <= asked._bounding.rows
+        assert (
+            asked.question.form.measures
+            or sum(abs(change).sum() for change in changes) <= asked.question.form.bounding.rows
+        )
     assert changed
 
 

@@ -145,8 +145,8 @@ EDGES = [0.0, -0.0, 100.0, 5e-324, -5e-324, 99.99999999999999, 100.0000000000000
 
 @pytest.mark.parametrize(("low", "high"), [(0, 100), (-100, 100), (-100, 0), (5, 5.5), (-1e308, 1e308)])
 def test_a_number_is_clipped_exactly(low, high):
-    from discreet.query.operators import clipped, double
-    from discreet.query.scan import name
+    from discreet.core.operators import clipped, double
+    from discreet.core.scan import name
 
     expression = DUCKDB.write(clipped(name("x"), double(low), double(high)))
     values = [*EDGES, float("inf"), float("-inf"), float("nan"), None]

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from discreet import Bounds, Public, Related, Unit
+from discreet.core.domain import number
+from discreet.core.exact import _occurring_keys
+from discreet.core.measures import candidates
 from discreet.query import Query
-from discreet.query.domain import number
-from discreet.query.exact import _occurring_keys
-from discreet.query.measures import candidates
 from discreet.query.plan import plan
 from discreet.tables import connect
 
@@ -271,5 +271,5 @@ def test_a_group_of_both_zeros_has_one_name_whichever_zero_the_engine_kept():
     """Engines name it by one of its rows, and -0.0 sorts elsewhere than 0.0 as text."""
     public = Public(schema={"x": Bounds(-1e6, 1e6)}, table="t")
     planned = plan("SELECT CEIL(x) AS k, COUNT(*) AS n FROM t GROUP BY 1", public)
-    keys, _ = _occurring_keys(planned, pa.table({"k0": [-0.0, 1.0], "j": [1, 2]}))
+    keys, _ = _occurring_keys(planned.keys, pa.table({"k0": [-0.0, 1.0], "j": [1, 2]}))
     assert str(keys) == "[(0.0,), (1.0,)]"

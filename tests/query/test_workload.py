@@ -16,9 +16,9 @@ from scipy import integrate
 
 from discreet import Boolean, Bounds, Categories, InvalidInput, Public, Related, Text, Unit
 from discreet._registry import from_json, to_json
+from discreet.core.exact import integers
 from discreet.mechanisms.noise import laplace_width
 from discreet.query import Query, QueryError, WorkloadQuery
-from discreet.query.exact import integers
 from discreet.query.groupings import together
 from discreet.query.workload import WorkloadPlan
 from discreet.sampling import SeededEntropy
@@ -295,7 +295,7 @@ def test_keys_that_nobody_declared_are_refused() -> None:
 
 def test_no_text_of_a_query_stands_where_the_key_of_a_run_goes() -> None:
     """A literal that is the placeholder would be replaced by the key, and count other rows."""
-    from discreet.query.exact import PLACEHOLDER
+    from discreet.core.exact import PLACEHOLDER
 
     name, public = str((1 << 62) + 7_021_961), Public(schema={"name": Text()}, table="people")
     assert name != str(PLACEHOLDER)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from discreet import Boolean, Bounds, Categories, Dates, Public, Related, Text, Unit
+from discreet.core.exact import PLACEHOLDER, statements
 from discreet.query import Query
-from discreet.query.exact import PLACEHOLDER, statements
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 
 from ..loops import for_each
@@ -102,7 +102,7 @@ EXPRESSIONS = {
 
 def texts(sql, public, **how):
     query = Query(sql=sql, public=public, epsilon=1, delta=1e-6, **how)
-    written = statements(query._plan, query._recipes, query._bounding, KINDS, DUCKDB)
+    written = statements(query.question.form, KINDS, DUCKDB)
     parts = [written.additive, *(text for _, text in written.distinct), *written.choices]
     return [text.replace(str(PLACEHOLDER), "KEY") for text in parts if text is not None]
 

@@ -95,7 +95,7 @@ def test_a_plan_joins_counts_keeps_wishes_and_runs_in_order(people: dp.Session) 
     plan = people.plan(
         [*COUNTS, MEAN, {"sql": "SELECT COUNT(*) AS n FROM people WHERE bmi > 50", "within": 30}], epsilon=2
     )
-    assert [type(item.work).__name__ for item in plan.items] == ["Together", "Question", "Question"]
+    assert [type(item.work).__name__ for item in plan.items] == ["Together", "PlannedQuery", "PlannedQuery"]
     assert "2 counting queries together" in str(plan)
     assert people.spent == 0
     answers = plan.run()

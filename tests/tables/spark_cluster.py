@@ -106,8 +106,8 @@ def main(folder: Path) -> dict[str, Any]:
     import pyspark
 
     import discreet as dp
+    from discreet.core.exact import measure
     from discreet.query import Query
-    from discreet.query.exact import measure
 
     address, processes = cluster(Path(pyspark.__file__).parent, folder)
     try:
@@ -129,8 +129,8 @@ def main(folder: Path) -> dict[str, Any]:
         query = Query(sql=sql, public=session.public, epsilon=1, rows=3, groups=4)
 
         def exact() -> list[list[int]]:
-            parts = query._plan, query._recipes, query._bounding
-            return [[int(v) for v in m] for m in measure(*parts, session.curator.source, 99).measures]
+            exact = measure(query.question.form, session.curator.source, 99)
+            return [[int(v) for v in m] for m in exact.measures]
 
         undisturbed = exact()
         tracker, killed = spark.sparkContext.statusTracker(), []

@@ -17,8 +17,8 @@ import pytest
 import discreet as dp
 from discreet import Bounds, Categories, Dates, Public, Related, Text, Unit
 from discreet._errors import InvalidInput, PublicMismatch
+from discreet.core.exact import PLACEHOLDER, measure, statements
 from discreet.query import Query
-from discreet.query.exact import PLACEHOLDER, measure, statements
 from discreet.tables import EngineError, TimeLimit, connect
 
 from .. import spark as one_spark
@@ -110,7 +110,7 @@ def engines(spark):
 
 def exactly(query, engine, key):
     """What the engine computes, with nothing added: measures by group, and scores of choices."""
-    exact = measure(query._plan, query._recipes, query._bounding, engine, key)
+    exact = measure(query.question.form, engine, key)
     scores = [c.dense(0, c.shape[0]).tolist() for c in exact.scores]
     order = sorted(range(len(exact.keys)), key=lambda i: repr(exact.keys[i]))
     measures = [[int(m[i]) for i in order] for m in exact.measures]
@@ -222,7 +222,7 @@ def plans(engine, public, asked=PLANNED):
     texts = []
     for sql in asked:
         query = Query(sql=sql, public=public, epsilon=1, delta=1e-6, rows=2, groups=1)
-        written = statements(query._plan, query._recipes, query._bounding, engine.kinds, engine.dialect)
+        written = statements(query.question.form, engine.kinds, engine.dialect)
         for text in (written.additive, *written.choices):
             if text is not None:
                 texts.append(plan_text(engine, text.replace(str(PLACEHOLDER), "12345")))
@@ -275,7 +275,7 @@ def test_a_bounded_group_by_keeps_few_rows_of_a_unit_and_gathers_nothing(spark):
     public = Public(schema=SCHEMA, unit=Unit("id"), table="people")
     engine = on_spark(spark, {"people": DATA["people"]}, public)
     query = Query(sql=QUERIES["sums by group"], public=public, epsilon=1, rows=3, groups=2)
-    written = statements(query._plan, query._recipes, query._bounding, engine.kinds, engine.dialect)
+    written = statements(query.question.form, engine.kinds, engine.dialect)
     plan = engine.explain(written.additive)
     # One shuffle of rows, by unit, and one of totals, by group; sorted rows are added up without a hash table.
     assert re.findall(r"Exchange hashpartitioning\((\w+)#", plan) == ["j", "u"]
@@ -670,7 +670,7 @@ def test_a_unit_with_very_many_rows_counts_as_declared(spark):
     for sql, limit in (("SELECT COUNT(*), SUM(id) FROM t", 5), ("SELECT MEDIAN(id) FROM t", 5)):
         query = Query(sql=sql, public=public, epsilon=1, rows=5)
         _, measures, scores = exactly(query, engine, 9)
-        most = [m.limits(query._bounding)[1] for m in query._recipes.measures]
+        most = [m.limits(query.question.form.bounding)[1] for m in query.question.form.measures]
         assert all(0 <= m[0] <= high for m, high in zip(measures, most, strict=True))
         assert all(sum(row) <= limit for s in scores for row in s)
     (total,) = engine.answer("SELECT COUNT(*) AS n FROM t").column("n").to_pylist()
@@ -717,6 +717,6 @@ def test_only_aggregates_come_back(spark):
         )
         engine = connect_spark(frame, public)
         query = Query(sql="SELECT COUNT(*), SUM(v) FROM t", public=public, epsilon=1, rows=3)
-        written = statements(query._plan, query._recipes, query._bounding, engine.kinds, engine.dialect)
+        written = statements(query.question.form, engine.kinds, engine.dialect)
         sizes.append(engine.answer(written.additive.replace(str(PLACEHOLDER), "1")).nbytes)
     assert sizes[0] == sizes[1] < 200

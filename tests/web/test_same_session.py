@@ -142,7 +142,7 @@ def of_answer(answer: Answer) -> Any:
 
 def of_release(release: Release) -> Any:
     value = of_answer(release.value) if isinstance(release.value, Answer) else type(release.value)
-    return (release.event.to_json(), value, release.trust, release.private)
+    return (release.event.to_json(), value, release.mark, release.private)
 
 
 def of_model(model: Any) -> Any:

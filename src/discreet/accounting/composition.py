@@ -25,9 +25,9 @@ errors of the Fourier transform, is added to the result.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
@@ -494,13 +494,11 @@ def advanced(event: Event, delta: float) -> float:
 
 def optimal(event: Event, delta: float) -> float:
     """Return the epsilon of optimal composition: the least that holds for all mechanisms that are (epsilon_i,
-    delta_i)-DP. Different epsilons are first rounded up to a grid, and for very many mechanisms an upper
-    bound is returned (see `optimal_pairs`).
+    delta_i)-DP (see `optimal_pairs`).
 
     Guarantee: the composition is (epsilon, delta)-DP.
     Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3 (equal epsilons); Murtagh & Vadhan
-               2016, arXiv:1507.03113, Theorem 1.5 (any epsilons), with their rounding to a grid. `rounding`
-               returns by how much the grid raises the sum of the epsilons.
+               2016, arXiv:1507.03113, Theorem 1.5 (any epsilons).
     """
     return _with_shares(event, delta, optimal_pairs)
 
@@ -581,27 +579,35 @@ def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
     """Return the optimal epsilon at delta of a composition of pure epsilons, given as (epsilon, count).
 
     The worst mechanisms are randomized responses: each has privacy loss +epsilon or -epsilon, so the total
-    loss is a sum of independent random signs times epsilons. Different epsilons are first rounded up to
-    multiples of one mesh (`_grid`). More than 50,000 mechanisms with different epsilons, or more than a
-    billion with equal ones, get the closed form of `kairouz`, which is an upper bound; for fewer, the result
-    is never above it.
+    loss is a sum of independent random signs times epsilons. Of different epsilons its bound is that of the
+    privacy loss distribution. More than a billion equal ones get the closed form of `kairouz`, below which
+    the result always is.
     """
     _require.probability(delta=delta)
-    terms = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
-    basic_epsilon = _sum(terms)
-    if not terms or math.isinf(basic_epsilon) or delta <= 0:
-        return basic_epsilon
-    if sum(n for _, n in terms) > (_MANY if len(terms) > 1 else _MANY_EQUAL):
-        return kairouz(terms, delta)
-    losses, weights = _losses(*_grid(terms))
-    low, high = 0.0, basic_epsilon
+    terms = Counter[float]()
+    for epsilon, n in pairs:
+        if epsilon > 0 and n > 0:
+            terms[epsilon] += n
+    closed = kairouz(terms.items(), delta)
+    if not terms or math.isinf(closed) or delta <= 0:
+        return closed
+    if len(terms) > 1:
+        # imported here because it imports scipy, which takes long to load
+        from . import pld
+
+        each = [ev.PureDP(epsilon=epsilon).repeated(n) for epsilon, n in terms.items()]
+        return min(closed, pld.epsilon(ev.compose(each), delta))
+    ((epsilon, times),) = terms.items()
+    if times > _MANY_EQUAL:
+        return closed
+    losses, weights = _losses(epsilon, times)
+    low, high = 0.0, _sum([(epsilon, times)])
     if _delta(losses, weights, 0.0) <= delta:
         return 0.0
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if _delta(losses, weights, middle) <= delta else (middle, high)
-    # The grid may raise very different epsilons by more than the closed form loses.
-    return min(high, kairouz(terms, delta))
+    return min(high, closed)
 
 
 def optimal_delta(epsilon: float, times: int, total: float) -> float:
@@ -621,100 +627,27 @@ def optimal_delta(epsilon: float, times: int, total: float) -> float:
         raise _require.fail("times", times, f"at most {_MANY_EQUAL}: more would take too much memory")
     if epsilon == 0 or _require.exact(epsilon, "epsilon") * times <= _require.exact(total, "total"):
         return 0.0
-    return min(1.0, _delta(*_losses(*_grid([(epsilon, times)])), total))
+    return min(1.0, _delta(*_losses(epsilon, times), total))
 
 
-def rounding(pairs: Iterable[tuple[float, int]]) -> float:
-    """Return by how much the grid of `optimal_pairs` raises the sum of the epsilons.
-
-    With r the number returned, `optimal_pairs` at delta exceeds the exact optimum at delta e^{-r/2} by at
-    most r, up to rounding. Proof: raise epsilon_i by c_i, the c_i adding up to r. At an epsilon raised by r,
-    the numerator of every positive summand of delta (Murtagh & Vadhan 2016, arXiv:1507.03113, Theorem 1.5)
-    grows by a factor of at most e^r. The common denominator, the product of 1 + e^epsilon_i, grows by at
-    least e^{r/2}.
-    """
-    terms = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
-    if not terms:
-        return 0.0
-    mesh, multiples = _grid(terms)
-    return max(
-        0.0,
-        math.fsum(n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(terms, multiples, strict=True)),
-    )
-
-
-# The largest number of cells of the grid of the total loss, and the largest number of mechanisms with
-# different epsilons that are composed on it. Both only bound time and memory: a coarser grid raises the
-# result, and above the second number the closed form is used. Both were chosen by hand, not tuned.
-_CELLS, _MANY = 1 << 17, 50_000
 # The largest number of mechanisms with one epsilon that are composed exactly. `_binomial` needs about 40
 # times the root of this number in cells, which is 10 MB.
 _MANY_EQUAL = 10**9
 
 
-def _grid(terms: Pairs) -> tuple[float, list[tuple[int, int]]]:
-    """Return the mesh of a grid, and for every (epsilon, n) of `terms` the pair (k, n), where k is epsilon /
-    mesh rounded up.
+def _losses(epsilon: float, times: int) -> tuple[Any, Any]:
+    """Return the distribution of the total privacy loss of `times` randomized responses on the first of two
+    tables, as (losses, probabilities).
 
-    The meshes tried are the largest epsilon divided by an integer. Up to 128 of those that need at most about
-    `_CELLS` cells are tried, and the one that raises the sum of the epsilons least is returned. The margins
-    of 1e-13 and 1e-12 are far above the rounding of losses, which are multiples of the mesh.
+    The probabilities are raised by a relative 1e-9, or by a bound of their rounding error if that is more, so
+    none is below its exact value; the margin of 1e-13 is far above the rounding of losses.
     """
-    largest = max(epsilon for epsilon, _ in terms)
-
-    # Only for the choice of the mesh. The multiples returned are those of `_multiple`, which is exact.
-    def multiples(mesh: float) -> list[tuple[int, int]]:
-        return [(_nearest_multiple(epsilon, mesh), n) for epsilon, n in terms]
-
-    def raised(mesh: float) -> float:
-        return math.fsum(
-            n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(terms, multiples(mesh), strict=True)
-        )
-
-    if len(terms) == 1:
-        return largest * (1 + 1e-13), [(1, terms[0][1])]
-    # The total loss is between -sum and +sum of the epsilons; `width` is that sum divided by the largest
-    # epsilon.
-    width = math.fsum(n * epsilon / largest for epsilon, n in terms)
-    finest = max(1, min(4096, int(_CELLS / (2 * width + 2))))
-    tried = sorted({max(1, finest - i) for i in range(64)} | {min(finest, i) for i in range(1, 65)})
-    mesh = min((largest / k * (1 + 1e-12) for k in tried), key=raised)
-    return mesh, [(_multiple(epsilon, mesh), n) for epsilon, n in terms]
-
-
-def _nearest_multiple(epsilon: float, mesh: float) -> int:
-    """Return epsilon / mesh, rounded up to an integer; a quotient within 1e-13 above an integer counts as
-    that integer."""
-    return max(1, math.ceil(epsilon / mesh * (1 - 1e-13)))
-
-
-def _multiple(epsilon: float, mesh: float) -> int:
-    """Return an integer k for which k * mesh >= epsilon holds exactly."""
-    k = _nearest_multiple(epsilon, mesh)
-    return k if Fraction(k) * Fraction(mesh) >= Fraction(epsilon) else k + 1
-
-
-def _losses(mesh: float, multiples: list[tuple[int, int]]) -> tuple[Any, Any]:
-    """Return the distribution of the total privacy loss of randomized responses on the first of two tables,
-    as (losses, probabilities).
-
-    `multiples` holds (k, n): n randomized responses of epsilon k * mesh. The probabilities are raised by a
-    relative 1e-9, or by a bound of their rounding error if that is more, so none is below its exact value.
-    """
-    # `low` is the least loss, as a multiple of the mesh. One success more of a randomized response, which is
-    # a loss of +k mesh instead of -k mesh, raises the loss by 2 k mesh.
-    low, weights, error = 0, np.ones(1), 0.0
-    for k, n in multiples:
-        first, binomial_weights, binomial_error = _binomial(n, k * mesh)
-        error += binomial_error
-        convolved = np.zeros(len(weights) + 2 * k * (len(binomial_weights) - 1))
-        if len(weights) == 1:
-            convolved[:: 2 * k] = binomial_weights * weights
-        else:
-            for i, weight in enumerate(binomial_weights):
-                convolved[2 * k * i : 2 * k * i + len(weights)] += weight * weights
-        low, weights = low + k * (2 * first - n), convolved
-    return mesh * (low + np.arange(len(weights), dtype=np.float64)), weights * (1 + max(1e-9, error))
+    mesh = epsilon * (1 + 1e-13)
+    first, weights, error = _binomial(times, mesh)
+    # one success more is a loss of +mesh instead of -mesh
+    return mesh * (2 * (first + np.arange(len(weights), dtype=np.float64)) - times), weights * (
+        1 + max(1e-9, error)
+    )
 
 
 def _binomial(n: int, log_odds: float) -> tuple[int, Any, float]:

@@ -241,8 +241,9 @@ def bounds(event: Event, *, delta: Annotated[float, OPEN_PROBABILITY]) -> tuple[
     event describes.
 
     No accountant can prove less than `lower` for this event, because some mechanism that the event describes
-    needs that epsilon. Parts of the event for which no such mechanism is known (sparse vector) add nothing
-    to `lower`.
+    needs that epsilon. Parts of the event for which no such mechanism is known, or only much cheaper ones,
+    add nothing to `lower`, which is 0 if there are no others: sparse vector, noisy max, votes, shuffled
+    reports, selections of repeated runs, and single orders of a Rényi bound.
     """
     _check_event(event)
     from . import pld

@@ -9,7 +9,7 @@ arXiv:1808.10056). Where nothing is known of the distributions, the values up to
 those after it instead (Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
 
     change = BernoulliChange(before=0.2, after=0.8)
-    mechanism = offline(public=..., column="hot", time="day", times=200, change=change, epsilon=1)
+    mechanism = changepoint(public=..., column="hot", time="day", times=200, change=change, epsilon=1)
 
 The paper replaces a row, so its noise is in proportion to the *range* of the ratio. Under add_remove and
 zero_out the largest absolute ratio is enough: half of a symmetric range. Unbounded ratios are clipped here.
@@ -43,11 +43,11 @@ from .._errors import InvalidInput, result_or
 from .._public import PUBLIC, REPLACE, Public
 from .._registry import described
 from .._require import A_FLOAT, FINITE, OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most, instance_of
-from ..accounting import Event, NoOp, PureDP
+from ..accounting import Event, PureDP
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import (
+    Answered,
     Integers,
-    Interactive,
     Release,
     Sensitivity,
     check_source,
@@ -55,7 +55,8 @@ from ..mechanisms.protocols import (
     require_columns,
 )
 from ..mechanisms.selection import PermuteAndFlip, ReportNoisyMax, Select, moves_one_way
-from ..mechanisms.sparse_vector import SparseVectorRounds, State, declared, failure_of
+from ..mechanisms.sparse_vector import Comparing, SparseVectorRounds, State, declared
+from ..mechanisms.stability import failure_of
 from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
@@ -95,7 +96,6 @@ def _check_change(before: float, after: float) -> None:
 
 
 @described("adaptive.BernoulliChange")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BernoulliChange:
     """Describes values 0 or 1: 1 has probability `before`, and after the change probability `after`. A value
     of at least one half counts as 1."""
@@ -131,7 +131,6 @@ class BernoulliChange:
 
 
 @described("adaptive.GaussianChange")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianChange:
     """Describes normal values with mean `before`, and after the change with mean `after`; `deviation` is
     their standard deviation. Ratios are clipped to [-most, most], in nats."""
@@ -266,7 +265,6 @@ class _Series:
 
 
 @described("adaptive.LikelihoodScores")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodScores(_Series):
     """Scores each time k by the sum of the log-likelihood ratios from k on, in units of 1 / GRID nat: how
     well "it changed at k" explains the series.
@@ -312,7 +310,6 @@ class LikelihoodScores(_Series):
 
 
 @described("adaptive.RankScores")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RankScores(_Series):
     """Scores each time k from `margin` to times - margin by how far the values after k lie above, or below,
     those up to k. No distribution is assumed.
@@ -380,7 +377,6 @@ def _sign_sums(series: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 @described("adaptive.Changepoint")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Changepoint(Select):
     """Estimates the time of a change: `Select` over times. Its error is a difference of times (in days, say),
     not of scores.
@@ -446,7 +442,7 @@ class Changepoint(Select):
 
 
 @_require.check_options
-def offline(
+def changepoint(
     *,
     public: Public,
     column: str,
@@ -500,7 +496,6 @@ def score_selector(
 
 
 @described("adaptive.Alarm")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
     """Says whether a window raised the alarm; if so, `time` is the private estimate of the first time after
     the change."""
@@ -510,8 +505,7 @@ class Alarm:
 
 
 @described("adaptive.ChangeWatch")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeWatch(Interactive):
+class ChangeWatch(Comparing):
     """Watches a series for a change: a question is a time `now`, and the answer says whether the last
     `window` times up to it raise the alarm. It halts for good at the first alarm.
 
@@ -589,14 +583,7 @@ class ChangeWatch(Interactive):
         half_epsilon = _require.exact(self.epsilon, "epsilon") / 2
         return score_selector(self.scores, self.public, half_epsilon, paper=self.paper)
 
-    def start(self, source: Source, *, entropy: Entropy) -> State:
-        """Draw the noisy threshold. No data is read."""
-        check_source(self.public, source)
-        return self.rounds.begin(entropy)
-
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         """Answer whether the window that ends at the time `question` raises the alarm.
 
         The answer costs nothing more: everything was paid at the start.
@@ -614,7 +601,7 @@ class ChangeWatch(Interactive):
             alarm = Alarm(
                 raised=True, time=int(question) - self.window + 1 + int(self.picker.pick(scores, entropy))
             )
-        return after, release(alarm, event=NoOp(neighbors=self.public.neighbors), entropy=entropy)
+        return after, self.paid(alarm, entropy)
 
     def error(self, confidence: float = 0.95) -> Fraction:
         """Return a bound a, in nats: with probability `confidence`, every window that raises the alarm has a

@@ -62,7 +62,6 @@ def _check_exponent(**named: float) -> None:
 
 
 @described("adaptive.PowerLaw")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLaw:
     """Spends gamma(j) = j^-exponent / zeta(exponent), which sums to one. Ramdas et al. 2018
     (arXiv:1802.09098) use the exponent 1.6 for SAFFRON.
@@ -77,7 +76,6 @@ class PowerLaw:
 
 
 @described("adaptive.Javanmard")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Javanmard:
     """Spends gamma(j) = c log(max(j, 2)) / (j exp(sqrt(log j))), near optimal for Gaussian means (Javanmard &
     Montanari 2018, arXiv:1603.09000, equation 31).
@@ -93,7 +91,6 @@ class Javanmard:
 
 
 @described("adaptive.Listed")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """Spends by a finite list: these terms, then zeros. For a stream whose length is known."""
 
@@ -159,8 +156,9 @@ def pvalues_of(values: Any) -> Levels:
         pvalues = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         pvalues = np.array(np.nan)
-    if not (np.all(pvalues >= 0) and np.all(pvalues <= 1)):
-        raise InvalidInput("p-values must be numbers in [0, 1], without NaN.")
+    _require.that(
+        np.all(pvalues >= 0) and np.all(pvalues <= 1), "p-values must be numbers in [0, 1], without NaN."
+    )
     _require.that(pvalues.ndim == 1, f"p-values must be a flat sequence; this has {pvalues.ndim} dimensions.")
     return pvalues
 
@@ -218,7 +216,6 @@ _MAX_WEALTH = 1e6
 
 
 @described("adaptive.Lord3")
-@dataclass(frozen=True, kw_only=True)
 class Lord3(FDRProcedure):
     """Tests by LORD 3: the level of a test is gamma(j) times the wealth right after the last discovery, where
     j counts the tests since that discovery and gamma is the `spending` sequence.
@@ -292,7 +289,6 @@ class Lord3(FDRProcedure):
 
 
 @described("adaptive.GeneralizedAlphaInvesting")
-@dataclass(frozen=True, kw_only=True)
 class GeneralizedAlphaInvesting(FDRProcedure):
     """Tests by generalized alpha-investing: each test costs a `fraction` of the wealth; a discovery earns
     cost / power + alpha. The initial wealth is alpha (1 - alpha).
@@ -522,7 +518,6 @@ class _SpendingStream:
 
 
 @described("adaptive.LordPlusPlus")
-@dataclass(frozen=True, kw_only=True)
 class LordPlusPlus(_SpendingProcedure):
     """Tests by LORD++: each discovery earns alpha (the first alpha minus the initial wealth), which the
     spending sequence distributes over the tests after it.
@@ -537,7 +532,6 @@ class LordPlusPlus(_SpendingProcedure):
 
 
 @described("adaptive.Saffron")
-@dataclass(frozen=True, kw_only=True)
 class Saffron(_SpendingProcedure):
     """Tests by SAFFRON: like LORD++, but tests whose p-value is at most `candidate` (lambda in the paper) use
     up no term of the spending sequence, because few of their null hypotheses are true.
@@ -556,7 +550,6 @@ class Saffron(_SpendingProcedure):
 
 
 @described("adaptive.Addis")
-@dataclass(frozen=True, kw_only=True)
 class Addis(_SpendingProcedure):
     """Tests by ADDIS: SAFFRON (with `candidate`, lambda in the paper) that also discards p-values above
     `discard` (tau): those tests use up no term of the spending sequence, so that nulls with large p-values
@@ -586,7 +579,6 @@ class Addis(_SpendingProcedure):
 
 
 @described("adaptive.AlphaInvesting")
-@dataclass(frozen=True, kw_only=True)
 class AlphaInvesting(_SpendingProcedure):
     """Tests by alpha-investing with control of the FDR: SAFFRON whose candidates are exactly the rejected
     hypotheses.

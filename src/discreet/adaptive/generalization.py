@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 from .. import _require
@@ -37,7 +36,6 @@ _ROUNDING = 1 + 1e-12
 
 
 @described("adaptive.Bound")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """States that, with probability `confidence`, all answers are within `radius` of the population's values,
     by `theorem`.

@@ -10,7 +10,6 @@ training values must be public, or bought with other mechanisms.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
@@ -22,10 +21,11 @@ from .._errors import InvalidInput
 from .._public import PUBLIC, Public
 from .._registry import described
 from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, at_most, plain
-from ..accounting import Event, NoOp, PureDP
+from ..accounting import Event, PureDP
 from ..mechanisms import Statistic, arrow_columns, noise
-from ..mechanisms.protocols import STATISTIC, Interactive, Release, check_source, release
-from ..mechanisms.sparse_vector import CONSTANTS, SparseVectorRounds, State, declared, failure_of
+from ..mechanisms.protocols import STATISTIC, Answered, check_source
+from ..mechanisms.sparse_vector import CONSTANTS, Comparing, SparseVectorRounds, State, declared
+from ..mechanisms.stability import failure_of
 from ..mechanisms.statistics import length_of, row_contribution, step_of
 from ..sampling import Entropy
 from ..tables import Source
@@ -36,7 +36,6 @@ Budget = Annotated[int, at_least(1), at_most(10**9)]
 
 
 @described("adaptive.Check")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """Asks whether the mean of `statistic` (a sum) over the holdout agrees with `training`, the mean of the
     same statistic over the training data.
@@ -64,7 +63,6 @@ class Check:
 
 
 @described("adaptive.Estimate")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldoutEstimate:
     """Holds the holdout's answer: the mean (`value`), whether the training value differed from the holdout's
     (`overfit`), and how many such findings are `left`.
@@ -81,8 +79,7 @@ class HoldoutEstimate:
 
 
 @described("adaptive.Thresholdout")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thresholdout(Interactive):
+class Thresholdout(Comparing):
     """Reuses a holdout of `public.size` rows (n): up to `budget` (B) findings of overfitting, and any number
     of agreements.
 
@@ -231,14 +228,7 @@ class Thresholdout(Interactive):
         round_epsilon = self.rounds.price(self.grid_sensitivity, self.grid_sensitivity)
         return PureDP(epsilon=round_epsilon, neighbors=self.public.neighbors).repeated(self.budget)
 
-    def start(self, source: Source, *, entropy: Entropy) -> State:
-        """Draw the noisy threshold. No data is read."""
-        check_source(self.public, source)
-        return self.rounds.begin(entropy)
-
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         """Answer one `Check`. It costs nothing more: everything was paid at the start."""
         before = self.rounds.check(state, self.questions)
         centers, factor = self._accept(question, before["asked"])
@@ -258,10 +248,7 @@ class Thresholdout(Interactive):
             left=self.budget - after["positives"],
             within=self._within,
         )
-        event = NoOp(neighbors=self.public.neighbors)
-        return after, release(
-            value, event=event, entropy=entropy, error=None if self.questions is None else self.error
-        )
+        return after, self.paid(value, entropy, None if self.questions is None else self.error)
 
     def _compare(
         self, before: State, excess: list[int], exact: list[int], entropy: Entropy

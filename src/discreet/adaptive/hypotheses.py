@@ -45,7 +45,6 @@ class NullLaw(Protocol):
 
 
 @described("adaptive.Binomial")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Binomial:
     """Describes the binomial distribution: a count among `trials` people, each of whom is counted with
     probability `chance`, independently of the others.
@@ -63,7 +62,6 @@ class Binomial:
 
 
 @described("adaptive.TruncatedExponential")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedExponential:
     """Describes a sum over `trials` people of exponential values with this `rate`, clipped to `bound` and
     rounded to multiples of `step`.
@@ -126,7 +124,6 @@ def _exponential(trials: int, rate: float, top: int, step: float) -> Masses:
 
 
 @described("adaptive.Hypothesis")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
     """States the null hypothesis that `statistic` follows the distribution `null`. Evidence against it is a
     value that is too large (alternative "greater") or too small ("less")."""
@@ -237,8 +234,9 @@ def critical(values: NDArray[np.int64], masses: Masses, noise: ComparisonNoise, 
     The level is lowered by a factor 1 - 1e-12 for the rounding of the sums in floating point.
     """
     allowed = level * (1 - 1e-12)
-    if not 0 < allowed < 1:
-        raise InvalidInput(f"level={level!r} is not between 0 and 1: no threshold has that probability.")
+    _require.that(
+        0 < allowed < 1, f"level={level!r} is not between 0 and 1: no threshold has that probability."
+    )
     keep = masses > 0
     points, weights = values[keep], masses[keep]
 

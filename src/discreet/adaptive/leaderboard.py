@@ -18,7 +18,7 @@ import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any
@@ -33,10 +33,19 @@ from .._errors import InvalidInput
 from .._public import REPLACE, Boolean, Categories, Public
 from .._registry import described
 from .._require import TEXT, Limit, Real, at_least
-from ..accounting import Event, NoOp
+from ..accounting import Event
 from ..mechanisms import RedrawnSparseVector, SparseVector, arrow_columns
-from ..mechanisms.protocols import Interactive, Release, check_source, release, require_columns
-from ..mechanisms.sparse_vector import FOREIGN_STATE, NOISE, SparseVectorRounds, State, declared, failure_of
+from ..mechanisms.protocols import Answered, check_source, require_columns
+from ..mechanisms.sparse_vector import (
+    FOREIGN_STATE,
+    NOISE,
+    Comparing,
+    SparseVectorRounds,
+    State,
+    Thresholds,
+    declared,
+)
+from ..mechanisms.stability import failure_of
 from ..sampling import Entropy
 from ..tables import Source
 from .generalization import Bound, best
@@ -62,7 +71,6 @@ def _check_step(**named: Real) -> None:
 
 
 @described("adaptive.Submission")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """Holds predictions under a name; build it with `Submission.of`.
 
@@ -137,8 +145,9 @@ def categories(public: Public, target: str) -> tuple[str | int, ...]:
 def check_columns(public: Public, target: Any, id: Any) -> None:
     """Check that the target has declared labels, and that the id is another column."""
     categories(public, target)
-    if not isinstance(id, str) or id == target:
-        raise _require.fail("id", id, "the name of the column that tells rows apart")
+    _require.must(
+        isinstance(id, str) and id != target, "id", id, "the name of the column that tells rows apart"
+    )
 
 
 def check_submission(question: Any) -> None:
@@ -186,7 +195,6 @@ Step = Annotated[Real, Limit(_check_step)]
 
 
 @described("adaptive.Standing")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """Holds what a board releases: the best accuracy so far (`score`), whether this submission `improved` it,
     and how many improvements are `left` before the board halts.
@@ -201,7 +209,7 @@ class Standing:
     within: float | None = None
 
 
-class _Board(Interactive):
+class _Board(Comparing):
     """Base of the private boards. A submission is compared with a public bar: the fewest errors shown so far
     less the step. The state is that of `SparseVectorRounds` and "best", the fewest errors shown."""
 
@@ -216,8 +224,16 @@ class _Board(Interactive):
 
     @property
     @abstractmethod
+    def _vector(self) -> Thresholds:
+        """The sparse vector whose price and noise the comparisons with the bar have."""
+
+    @property
     def rounds(self) -> SparseVectorRounds:
-        """The comparisons with the bar."""
+        return replace(self._vector.rounds, names=NOISE)
+
+    @property
+    def event(self) -> Event:
+        return self._vector.event
 
     def __post_init__(self) -> None:
         check_columns(self.public, self.target, self.id)
@@ -259,12 +275,9 @@ class _Board(Interactive):
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Start a board without submissions: its best score is that of predictions which are all wrong. No
         data is read."""
-        check_source(self.public, source)
-        return {**self.rounds.begin(entropy), "best": self.size}
+        return {**Comparing.start(self, source, entropy=entropy), "best": self.size}
 
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         """Score one `Submission`. It costs nothing more: everything was paid at the start."""
         before = self.rounds.check(state, self.submissions, "best")
         _require.that(type(before.get("best")) is int, FOREIGN_STATE)
@@ -283,10 +296,7 @@ class _Board(Interactive):
             left=self.improvements - after["positives"],
             within=None if self.submissions is None else self.generalization().radius,
         )
-        event = NoOp(neighbors=self.public.neighbors)
-        return after, release(
-            value, event=event, entropy=entropy, error=None if self.submissions is None else self.error
-        )
+        return after, self.paid(value, entropy, None if self.submissions is None else self.error)
 
     def error(self, confidence: float = 0.95) -> float:
         """Return a bound on how far the shown score is from the best accuracy on the test set so far: with
@@ -332,7 +342,6 @@ def _generalization(board: Any, confidence: float) -> Bound:
 
 
 @described("adaptive.ShakyLadder")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShakyLadder(_Board):
     """Runs a leaderboard that is (epsilon, delta)-DP: it shows a noisy score when a submission beats the best
     one by `step`, a difference of accuracies.
@@ -375,17 +384,8 @@ class ShakyLadder(_Board):
             numeric=True,
         )
 
-    @property
-    def rounds(self) -> SparseVectorRounds:
-        return replace(self._vector.rounds, names=NOISE)
-
-    @property
-    def event(self) -> Event:
-        return self._vector.event
-
 
 @described("adaptive.SparseVectorBoard")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVectorBoard(_Board):
     """Runs a leaderboard that is epsilon-DP: the score of an improvement is derived from the comparison that
     detected it, at no further price.
@@ -420,11 +420,3 @@ class SparseVectorBoard(_Board):
             monotone=self._monotone,
             gap=True,
         )
-
-    @property
-    def rounds(self) -> SparseVectorRounds:
-        return replace(self._vector.rounds, names=NOISE)
-
-    @property
-    def event(self) -> Event:
-        return self._vector.event

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any
@@ -42,19 +42,19 @@ from .._errors import InvalidInput, Unsupported
 from .._public import ADD_REMOVE, PUBLIC, ZERO_OUT, Public, require_relation
 from .._registry import described
 from .._require import OPEN_PROBABILITY, POSITIVE, Real, among, at_least
-from ..accounting import Event, NoOp, PureDP
+from ..accounting import Event, PureDP
 from ..mechanisms import SparseVector, noise, sparse_vector
-from ..mechanisms.protocols import Interactive, Release, check_source, release
+from ..mechanisms.protocols import Answered, check_source
 from ..mechanisms.sparse_vector import (
     NOISE,
+    Comparing,
     Positives,
     SparseVectorRounds,
     declared,
-    failure_of,
     moves_up,
     number,
 )
-from ..mechanisms.stability import check_budget
+from ..mechanisms.stability import check_budget, failure_of
 from ..sampling import Entropy
 from ..tables import Source
 from .discovery import AlphaInvesting, GeneralizedAlphaInvesting, Lord3, LordPlusPlus
@@ -71,7 +71,6 @@ _DEFAULT = AlphaInvesting(alpha=0.05)
 
 
 @described("adaptive.Decision")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """Says whether a hypothesis was rejected, and the level at which it was tested."""
 
@@ -80,8 +79,7 @@ class Decision:
 
 
 @described("adaptive.Paprika")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paprika(Interactive):
+class Paprika(Comparing):
     """Tests hypotheses one after another; halts for good when `rejections` (c) of them are rejected.
 
     `sensitivity` is how far one person may move a statistic (1 for counts); `eta` is how far one person may
@@ -204,12 +202,9 @@ class Paprika(Interactive):
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Draw the first noisy threshold. No data is read."""
-        check_source(self.public, source)
-        return {**self.rounds.begin(entropy), "levels": self.procedure.start().saved()}
+        return {**Comparing.start(self, source, entropy=entropy), "levels": self.procedure.start().saved()}
 
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         """Test one `Hypothesis`. It costs nothing more: everything was paid at the start."""
         rounds = self.rounds
         before = rounds.check(state, self.questions, "levels")
@@ -225,8 +220,7 @@ class Paprika(Interactive):
         is_rejected = gap is not None
         levels.record(is_rejected)
         after["levels"] = levels.saved()
-        event = NoOp(neighbors=self.public.neighbors)
-        return after, release(Decision(rejected=is_rejected, level=level), event=event, entropy=entropy)
+        return after, self.paid(Decision(rejected=is_rejected, level=level), entropy)
 
     def _check_question(self, question: Any) -> None:
         if not isinstance(question, Hypothesis):

@@ -17,7 +17,6 @@ Benjamini & Hochberg is applied to the noisy evidence. Where we differ, and why:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated
@@ -26,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
-from .._errors import InvalidInput
 from .._registry import described
 from .._require import NON_EMPTY, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, instance_of
 from ..accounting import Event, compose
@@ -47,7 +45,6 @@ _HYPOTHESIS = instance_of(Hypothesis, "a Hypothesis(statistic=..., null=...)")
 
 
 @described("adaptive.Discoveries")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Discoveries:
     """Holds the peeled hypotheses by position, in the order of the choices; the p-value of each, noise
     included; and the positions of the rejected hypotheses.
@@ -59,7 +56,6 @@ class Discoveries:
 
 
 @described("adaptive.PrivateBenjaminiHochberg")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateBenjaminiHochberg(Mechanism):
     """Rejects some of `hypotheses`, at most `candidates`, with a false discovery rate of at most `alpha`.
 
@@ -108,8 +104,9 @@ class PrivateBenjaminiHochberg(Mechanism):
             raise _require.fail(
                 "candidates", self.candidates, f"at most the {len(self.hypotheses)} hypotheses"
             )
-        if self.paper and self.score != "log p":
-            raise InvalidInput("the paper's thresholds are for score='log p'.")
+        _require.that(
+            not self.paper or self.score == "log p", "the paper's thresholds are for score='log p'."
+        )
         for hypothesis in self.hypotheses:
             hypothesis.check(self.public, hypothesis.statistic.sensitivity(self.public).linf)
 

@@ -13,7 +13,6 @@ private.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -26,14 +25,12 @@ from .._registry import described
 from .._require import OPEN_PROBABILITY, Real
 from ..accounting import Event, NonPrivate
 from ..mechanisms import arrow_columns
-from ..mechanisms.protocols import Interactive, Release, check_source, release
+from ..mechanisms.protocols import Answered, Interactive, check_source, release
 from ..mechanisms.sparse_vector import FOREIGN_STATE
 from ..sampling import Entropy
 from ..tables import Source
 from .leaderboard import Integers, Standing, check_columns, check_submission, losses
 from .significance import RowFacts
-
-__all__ = ["Ladder", "ParameterFreeLadder", "PlainBoard"]
 
 State = dict[str, Any]
 # Shown as the number of improvements that are left: these boards do not limit it.
@@ -63,9 +60,7 @@ class _Reference(Interactive):
         check_source(self.public, source)
         return {"best": None}
 
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         _require.that(isinstance(state, dict) and "best" in state, FOREIGN_STATE)
         check_submission(question)
         check_source(self.public, source)
@@ -91,7 +86,6 @@ def _by_id(ids: list[Any], wrong: Integers) -> Integers:
 
 
 @described("adaptive.PlainBoard")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlainBoard(_Reference):
     """Shows every score exactly, as most competitions do. The boosting attack of Blum & Hardt breaks it."""
 
@@ -106,7 +100,6 @@ class PlainBoard(_Reference):
 
 
 @described("adaptive.Ladder")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder(_Reference):
     """Runs the ladder mechanism: a risk below best - step is shown, rounded to a multiple of the step;
     otherwise the best risk is shown again. The score is 1 - risk.
@@ -129,7 +122,6 @@ class Ladder(_Reference):
 
 
 @described("adaptive.ParameterFreeLadder")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterFreeLadder(_Reference):
     """Runs the ladder whose step is s / sqrt(n), where n is the number of rows and s the standard deviation
     of the row-wise differences between the losses of the submission and of the best one. The state also

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -61,17 +61,6 @@ from ..mechanisms.statistics import ROWS, Histogram, require_rows, row_contribut
 from ..sampling import Entropy
 from ..tables import Source
 
-__all__ = [
-    "CrossCounts",
-    "GoodnessOfFitTest",
-    "GroupSums",
-    "IndependenceTest",
-    "ProportionTest",
-    "TestResult",
-    "TwoSampleMeanTest",
-    "YesNo",
-]
-
 Floats = NDArray[np.float64]
 ALTERNATIVES = ("two-sided", "greater", "less")
 # The probability that the noise was larger than a p-value allows for; it is added to the p-value, which is
@@ -86,7 +75,6 @@ _LARGEST_DISCRETE_SCALE = 2.0**50
 
 
 @described("adaptive.TestResult")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TestResult:
     """Holds the noisy statistic and its p-value.
 
@@ -216,7 +204,6 @@ _MAX_TRIALS = 10**9
 
 
 @described("adaptive.YesNo")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class YesNo:
     """Counts the rows that are a success, and those that are not. Rows without a value count in neither.
 
@@ -279,7 +266,6 @@ class YesNo:
 
 
 @described("adaptive.ProportionTest")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProportionTest(Mechanism):
     """Tests the null hypothesis that each row is a success with probability `chance`, independently of the
     others. For the alternative "greater" the null is a probability of at most `chance`, for "less" of at
@@ -456,7 +442,6 @@ _LARGEST = 0.1
 
 
 @described("adaptive.GroupSums")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSums:
     """Sums, for each group, (value - center)**power over its rows, where value is that of `column` in whole
     steps; power 0 counts the rows.
@@ -534,7 +519,6 @@ class _Measured(NamedTuple):
 
 
 @described("adaptive.TwoSampleMeanTest")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TwoSampleMeanTest(Mechanism):
     """Tests whether `column` has the same mean in two `groups`, categories of column `group` (by default the
     two that are declared).
@@ -711,7 +695,6 @@ _MAX_DRAWS = 10**7
 
 
 @described("adaptive.CrossCounts")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCounts:
     """Counts the rows with each pair of declared categories of `first` and `second`, in row-major order
     (`first` is the row of the table of counts). A row with a missing value is not counted.
@@ -807,7 +790,6 @@ class _FromCounts(Mechanism):
 
 
 @described("adaptive.GoodnessOfFitTest")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GoodnessOfFitTest(_FromCounts):
     """Tests whether the categories of `column` have these `shares`, in the order in which they are declared.
 
@@ -847,8 +829,7 @@ class GoodnessOfFitTest(_FromCounts):
             f"shares: it must be one for each, and from 2 to {_MAX_CELLS}.",
         )
         total = math.fsum(_require.float_or_inf(share) for share in self.shares)
-        if not abs(total - 1) < 1e-9:
-            raise InvalidInput(f"the shares add up to {total:.6g}, not to 1.")
+        _require.that(abs(total - 1) < 1e-9, f"the shares add up to {total:.6g}, not to 1.")
 
     @property
     def statistic(self) -> Histogram:
@@ -900,7 +881,6 @@ def _pearson_of_shares(tables: Floats, shares: Floats, people: int, scale: float
 
 
 @described("adaptive.IndependenceTest")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IndependenceTest(_FromCounts):
     """Tests whether the categories of `first` and of `second` are independent of each other.
 

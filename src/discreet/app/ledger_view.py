@@ -12,6 +12,7 @@ from .._round import UpperAmount
 from ..accounting import events
 from ..curator import Ledger, books, segments
 from ..curator.entries import Entry
+from ..curator.identities import mark_of
 
 # Fields of an entry with running totals of an account; those of the dataset's account depend on what other
 # analysts have spent. "first" is the own delta of the account's first charge: the delta of that release
@@ -69,8 +70,8 @@ def what(entry: Entry) -> str:
             if body.get("trusted")
             else "a release made elsewhere"
         )
-        trust = f" (its price on the word of {body['trust']})" if body.get("trust") else ""
-        return f"charged for {body.get('text') or name}{_during(body)}{trust}"
+        mark = f" ({mark_of(body)})" if body.get("trust") or mechanism else ""
+        return f"charged for {body.get('text') or name}{_during(body)}{mark}"
     if entry.kind == books.SERVED and body.get("carried"):
         return f"{body['text']} (served there)"
     if entry.kind == books.SERVED:

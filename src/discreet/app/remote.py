@@ -194,7 +194,7 @@ def _release_of(reply: Mapping[str, Any], mechanism: Any = None) -> Release:
         value=value,
         event=_registry.from_json(reply["event"]),
         error_in_scores=bool(reply.get("scored")),
-        trust=reply.get("trust"),
+        mark=reply["mark"],
         _error=values.recalled(reply["errors"]),
     )
 

@@ -48,7 +48,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +59,7 @@ from scipy import optimize, sparse
 from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
+from .._require import POSITIVE, at_least
 from ..tables import Engine, Source, connect
 from ..tables.engines.duckdb_reading import as_arrow
 from ..tables.source import literal, quoted
@@ -90,17 +91,12 @@ class ReidentificationRisk:
 
 def engine(data: Any, columns: Sequence[str]) -> tuple[Engine, str]:
     """Return an engine with these columns, and the quoted name of the table in it."""
-    columns = _require.listed(columns=columns)
-    _require.non_empty(columns=columns)
+    columns = _require.entries(columns=columns)
     if isinstance(data, Engine):
         connected, name = data, data.public.table
-    elif isinstance(data, Source):
-        connected, name = (
-            connect(pa.Table.from_batches(data.batches(list(columns))), Public(table="data")),
-            "data",
-        )
     else:
-        connected, name = connect(data, Public(table="data")), "data"
+        table = pa.Table.from_batches(data.batches(list(columns))) if isinstance(data, Source) else data
+        connected, name = connect(table, Public(table="data")), "data"
     unknown = [c for c in columns if c not in connected.kinds[name]]
     if unknown:
         raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(connected.kinds[name])}.")
@@ -273,8 +269,9 @@ def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tu
         f'FROM "everyone" e FULL JOIN "inside" i ON {_null_safe_equality("i", "e", identifiers)})'
     )
     row = joined.answer(sql).to_pylist()[0]
-    if row["low"] is None:
-        raise InvalidInput("the population is empty, so nobody has a chance to be in the table.")
+    _require.that(
+        row["low"] is not None, "the population is empty, so nobody has a chance to be in the table."
+    )
     _require.that(
         not row["outsider"],
         "the table has rows that the population does not have. Give the population it was drawn from.",
@@ -385,27 +382,23 @@ def differencing(ask: Callable[[Mask], float], people: int) -> Mask:
     return guesses
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True)
 class ToInterval:
     """Replaces a number by the lower end of its interval: the largest multiple of `width` not above it."""
 
-    width: int | float
-
-    def __post_init__(self) -> None:
-        _require.positive(width=self.width)
+    width: Annotated[int | float, POSITIVE]
 
     def sql(self, column: str) -> str:
         return f"floor({column} / {float(self.width)!r}) * {float(self.width)!r}"
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True)
 class ToPrefix:
     """Keeps the first characters of a code."""
 
-    length: int
-
-    def __post_init__(self) -> None:
-        _require.integer(length=self.length, at_least=0)
+    length: Annotated[int, at_least(0)]
 
     def sql(self, column: str) -> str:
         return f"left({column}::VARCHAR, {int(self.length)}) || '*'"
@@ -454,8 +447,7 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
     """
     _require.integer(k=k, at_least=1)
     table = as_arrow(data)
-    identifiers = _require.listed(identifiers=identifiers)
-    _require.non_empty(identifiers=identifiers)
+    identifiers = _require.entries(identifiers=identifiers)
     missing = [name for name in identifiers if name not in table.column_names]
     if missing:
         raise InvalidInput(f"there is no column {missing[0]!r}; the table has {table.column_names}.")

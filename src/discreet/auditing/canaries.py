@@ -403,12 +403,13 @@ def _split_canaries(scores: Mapping[str, Any] | Any, included: Any) -> tuple[dic
         for name, s in (scores if isinstance(scores, Mapping) else {"score": scores}).items()
     }
     is_in = np.asarray(included, dtype=bool)
-    if not scores_by_name or any(
-        s.shape != is_in.shape or s.ndim != 1 or np.isnan(s).any() for s in scores_by_name.values()
-    ):
-        raise InvalidInput(
-            "scores must be lists with one number for each canary, and included one coin each."
-        )
+    _require.that(
+        scores_by_name
+        and not any(
+            s.shape != is_in.shape or s.ndim != 1 or np.isnan(s).any() for s in scores_by_name.values()
+        ),
+        "scores must be lists with one number for each canary, and included one coin each.",
+    )
     # Drawn anew, and by no coin: the coins of the canaries that measure stay fair and independent.
     chooses = fresh_order(len(is_in)) % 4 == 0
     counts = [int((coin & part).sum()) for coin in (is_in, ~is_in) for part in (chooses, ~chooses)]
@@ -435,10 +436,7 @@ def _choose(
         low, high = lower_limit(3 * hits, 3 * len(p), strict), upper_limit(3 * false_hits, 3 * len(q), strict)
         excess = np.maximum([claimed.tradeoff(a) for a in high.tolist()] - (1 - low), 0.0)
         # A strict level here too: at extreme thresholds a few lucky canaries would give a large mu.
-        low, high = (
-            lower_limit(hits, len(p), 1e-3),
-            upper_limit(false_hits, len(q), 1e-3),
-        )
+        low, high = (lower_limit(hits, len(p), 1e-3), upper_limit(false_hits, len(q), 1e-3))
         mu = special.ndtri(np.clip(low, 1e-300, 1)) - special.ndtri(np.clip(high, 0, 1 - 1e-16))
         best_index = int(np.lexsort((mu, excess))[-1])
         rank = (float(excess[best_index]), float(mu[best_index]))

@@ -483,8 +483,9 @@ def _quantile(x: Floats, y: Floats, level: float) -> Floats:
     """Return the linear function with the least pinball loss, by its dual linear program (Koenker & Bassett
     1978)."""
     solution = optimize.linprog(-y, A_eq=x.T, b_eq=(1 - level) * x.sum(axis=0), bounds=(0, 1), method="highs")
-    if not solution.success:
-        raise InvalidInput("the quantile regression has no solution for these features: are they all finite?")
+    _require.that(
+        solution.success, "the quantile regression has no solution for these features: are they all finite?"
+    )
     return np.asarray(-solution.eqlin.marginals, dtype=float)
 
 

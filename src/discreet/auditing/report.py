@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import _registry, _require, accounting
 from .._drawing import ACCENT, COLORS, INK, PALE, SOFT, WARN, Markup, Picture, Series, element, page, table
-from .._errors import InvalidInput, Unsupported
+from .._errors import Unsupported
 from ..accounting import Event
 from .outputs import Guesses
 
@@ -102,8 +102,9 @@ def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
     _require.non_negative(epsilon=epsilon)
     _require.probability(delta=claimed_delta)
     _require_agreement(delta, claimed_delta)
-    if claimed_delta == 1:
-        raise InvalidInput("a delta of 1 claims nothing: every mechanism has it, and no audit refutes it.")
+    _require.that(
+        claimed_delta != 1, "a delta of 1 claims nothing: every mechanism has it, and no audit refutes it."
+    )
     return Claim(epsilon=float(epsilon), delta=float(claimed_delta))
 
 
@@ -123,12 +124,12 @@ def _claim_of_event(event: Event, delta: float | None) -> Claim:
 
 def _require_agreement(delta: float | None, claimed_delta: float) -> None:
     """Refuse a `delta` that differs from that of a claim with a fixed pair, which is what is tested."""
-    if delta is not None and delta != claimed_delta:
-        raise InvalidInput(
-            f"what is claimed has a delta of its own, {float(claimed_delta):g}, and delta={delta!r} was "
-            "given beside it. Leave that out, or claim a pair: claim=(epsilon, delta), in the shell "
-            "--epsilon and --delta."
-        )
+    _require.that(
+        delta is None or delta == claimed_delta,
+        f"what is claimed has a delta of its own, {float(claimed_delta):g}, and delta={delta!r} was "
+        "given beside it. Leave that out, or claim a pair: claim=(epsilon, delta), in the shell "
+        "--epsilon and --delta.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from .. import _registry, _require
+from .. import _require
 from .._errors import DescriptionError, InvalidInput, LedgerError, ReleaseFailed
 from .._public import UNVERSIONED
 from .._require import NON_NEGATIVE
@@ -95,7 +95,7 @@ class Curator(BudgetedDataset):
                 text=text,
                 mechanism=described,
                 trusted=key is None,
-                trust=_registry.others_in(described),
+                trust=identities.trust_of(mechanism, described),
             )
         return self._run(mechanism, charge, key, least_seconds)
 
@@ -124,7 +124,7 @@ class Curator(BudgetedDataset):
                 requested_price,
                 mechanism=described,
                 trusted=described is None,
-                trust=_registry.others_in(described),
+                trust=identities.trust_of(interactive, described),
             )
         try:
             return InteractiveHandle.begin(self.ledger, self.source, interactive, charge, self._entropy)
@@ -298,7 +298,7 @@ class Curator(BudgetedDataset):
             value=value,
             event=mechanism.event,
             error_in_scores=bool(stored.body.get("scored")),
-            trust=writer.entry(stored.body["charge"]).body.get("trust"),
+            mark=identities.mark_of(writer.entry(stored.body["charge"]).body),
             _error=error,
         )
 
@@ -319,7 +319,7 @@ class Curator(BudgetedDataset):
         limit = self.sealed_for if is_search else 0.0
         reason: Exception | None = None
         try:
-            release = checked_release(mechanism(self.source, entropy=self._entropy), charge, mechanism)
+            release = checked_release(mechanism(self.source, entropy=self._entropy), charge)
             stored = _stored_form(release, mechanism)
         except Exception as error:
             reason = error

@@ -29,6 +29,7 @@ from .._errors import DescriptionError, DiscreetError, InvalidInput, NotPrivate
 from .._public import Public
 from .._require import plain
 from ..accounting import Event, RepeatAndSelect
+from ..core.question import CONSTRUCTED
 from ..mechanisms.protocols import (
     AnySource,
     BaseMechanism,
@@ -85,19 +86,25 @@ def hides_time(mechanism: BaseMechanism) -> bool:
     return isinstance(mechanism.event, RepeatAndSelect)
 
 
-def trust_of(charge: Entry, mechanism: Any) -> str | None:
-    """Return on whose word the price of a charge rests, for `Release.trust`: a third party's package, which
-    its entry names, or code of the steward, which has no description; None if it is proved.
+def trust_of(mechanism: BaseMechanism, described: Any) -> str | None:
+    """Return on whose word the price of a mechanism rests, for its charge: a third party's package, or code
+    of the steward, which has no description; None if it is proved.
 
     A run in steps and a search have no description in the ledger, whoever wrote them.
     """
     undescribed = isinstance(mechanism, Stepped) or hides_time(mechanism)
-    by_steward = charge.body.get("trusted") and not (undescribed and _is_ours(mechanism))
-    return charge.body.get("trust") or (STEWARDS_CODE if by_steward else None)
+    is_ours = undescribed and type(mechanism).__module__.startswith("discreet.")
+    return _registry.others_in(described) or (None if described is not None or is_ours else STEWARDS_CODE)
 
 
-def _is_ours(thing: Any) -> bool:
-    return type(thing).__module__.startswith("discreet.")
+def mark_of(body: Mapping[str, Any]) -> str:
+    """Return what the price of a charge rests on, for `Release.mark`: the core, which computed it
+    ("by construction"), the theorem of its mechanism ("by proof"), or somebody's word."""
+    if body.get("trust"):
+        return f"on the word of {body['trust']}"
+    mechanism = body.get("mechanism")
+    is_constructed = isinstance(mechanism, dict) and mechanism.get("type") in CONSTRUCTED
+    return "by construction" if is_constructed else "by proof"
 
 
 def normal_form(mechanism: BaseMechanism, described: Any) -> Any:
@@ -133,14 +140,14 @@ def as_started(mechanism: Interactive, charge: Entry) -> Any:
     return as_of(mechanism, _registry.from_json(described).public)
 
 
-def checked_release(output: Any, charge: Entry, mechanism: Any) -> Release:
-    """Return the output of a mechanism that was charged, marked with whose word its price rests on. It must
-    be a Release whose randomness was not seeded."""
+def checked_release(output: Any, charge: Entry) -> Release:
+    """Return the output of a mechanism that was charged, marked with what its price rests on. It must be a
+    Release whose randomness was not seeded."""
     if not isinstance(output, Release):
         raise TypeError(f"a mechanism gives a Release, not {type(output).__name__}")
     if not output.private:
         raise NotPrivate("the release says of itself that it is not private: its randomness was seeded.")
-    return replace(output, trust=trust_of(charge, mechanism))
+    return replace(output, mark=mark_of(charge.body))
 
 
 def error_of_value(value: Any, mechanism: BaseMechanism) -> Any:
@@ -150,7 +157,7 @@ def error_of_value(value: Any, mechanism: BaseMechanism) -> Any:
 
 
 # The mark of what is no mechanism of a package, but Python of the steward's.
-STEWARDS_CODE = "code of the steward"
+STEWARDS_CODE = "the steward's code"
 # What these say by default is no parameter.
 _BASES = (BaseMechanism, Mechanism, Interactive, Stepped)
 # Objects inside more objects than this are compared by their classes alone; far more than parameters have.
@@ -221,7 +228,7 @@ def _parts(thing: Any, public: Public | None) -> dict[str, Any]:
         # object that cannot be pickled, nothing.
         with suppress(Exception):
             parts["state"] = thing.__reduce_ex__(2)[1:]
-    if public is None or _is_ours(thing):
+    if public is None or type(thing).__module__.startswith("discreet."):
         return parts
     own = [cls for cls in type(thing).__mro__[:-1] if cls not in _BASES]
     for name in {name for cls in own for name in vars(cls)} - names.keys():

@@ -98,14 +98,14 @@ class InteractiveHandle(Handle):
     # What the state is sealed with, and must be the same in every answer; None for a mechanism that has a
     # description, which stands in its charge.
     _parameters: dict[str, str] | None = field(init=False, repr=False, compare=False)
-    _trust: str | None = field(init=False, repr=False, compare=False)
+    _mark: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         described = description_of(self.mechanism)
         parameters = None if described is not None else parameters_of(self.mechanism)
-        trust = identities.STEWARDS_CODE if described is None else _registry.others_in(described)
+        trust = identities.trust_of(self.mechanism, described)
         object.__setattr__(self, "_parameters", parameters)
-        object.__setattr__(self, "_trust", trust)
+        object.__setattr__(self, "_mark", identities.mark_of({"mechanism": described, "trust": trust}))
 
     @classmethod
     def begin(
@@ -384,7 +384,7 @@ class InteractiveHandle(Handle):
         # Raises if the new state cannot be stored as JSON.
         canonical(after)
         if release is not None:
-            return after, replace(release, trust=self._trust)
+            return after, replace(release, mark=self._mark)
         if not isinstance(question, Feed):
             raise TypeError("a live mechanism answers with a Release")
         return after, None

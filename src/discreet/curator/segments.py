@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import _registry, _require, _system
+from .. import _require, _system
 from .._errors import InvalidInput, LedgerError, NotPrivate
 from ..accounting import events
 from ..accounting.caps import requested_price_of
@@ -34,7 +34,7 @@ from ..mechanisms.protocols import (
     rehearse,
 )
 from .accounts import SPENDING, periods_field
-from .identities import checked_release, description_of, identity_of
+from .identities import checked_release, description_of, identity_of, trust_of
 from .keys import signed_by
 from .ledger import Entry, Ledger, Writer, canonical
 from .policy import STEWARD
@@ -146,7 +146,7 @@ def steps(
             requested_price_of(mechanism),
             **facts,
             identity=identity_of(mechanism),
-            trust=_registry.others_in(description_of(mechanism)),
+            trust=trust_of(mechanism, description_of(mechanism)),
         )
     work = ChargedRun(curator, mechanism, charge, path)
     with noting_interruption(work.how_to_resume):
@@ -322,7 +322,7 @@ class ChargedRun:
             raw = b"" if self.path is None else self.guarded(run.dump, ())
             self.save(raw, head, every)
         try:
-            release = checked_release(run.release(), self.charge, self.mechanism)
+            release = checked_release(run.release(), self.charge)
         except NotPrivate:
             # Its randomness was seeded, which does not depend on the data.
             raise

@@ -5,14 +5,10 @@ An explanation is a function of events, budgets and releases; no data is involve
 an answer, a session and more; it is also `dp.explain`, and on the shell `discreet explain`.
 """
 
-from .explanation import Explanation
-from .risk import Risk
-from .subjects import explain
-from .words import DEPLOYMENTS
+from .. import _require
+from .explanation import Explanation as Explanation
+from .risk import Risk as Risk
+from .subjects import explain as explain
+from .words import DEPLOYMENTS as DEPLOYMENTS
 
-__all__ = [
-    "DEPLOYMENTS",
-    "Explanation",
-    "Risk",
-    "explain",
-]
+__all__ = list(_require.offered(globals()))

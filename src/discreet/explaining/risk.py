@@ -38,8 +38,9 @@ class Risk:
     delta: Annotated[float, PROBABILITY] = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.event, Event):
-            raise _require.fail("event", type(self.event).__name__, "an accounting event")
+        _require.must(
+            isinstance(self.event, Event), "event", type(self.event).__name__, "an accounting event"
+        )
 
     @property
     def epsilon(self) -> float:

@@ -142,7 +142,7 @@ class Spending:
     there is none. `delta` is that of the account's budget. `steps` has a pair (label, running total after it)
     for each charge, and is empty where charges are not listed. `pure` is the sum of the charges' own
     epsilons, which with `own_delta`, the sum of their own deltas, is a guarantee of its own; infinite where
-    some charge has none.
+    some charge has none. `marks` says how many charges rest on what (`Release.mark`).
     """
 
     of: str
@@ -154,6 +154,7 @@ class Spending:
     neighbors: Neighbors = ADD_REMOVE
     pure: float = math.inf
     own_delta: float = 0.0
+    marks: tuple[tuple[str, int], ...] = ()
 
     def risk(self, delta: float | None = None) -> Risk:
         """Return the risk of what was spent, at `delta` or at the delta that was spent.
@@ -519,6 +520,13 @@ def _adds_up(account: Spending, risk: Risk, audience: str) -> Section:
         f"Charges so far: {len(steps):,}. They add up to {_used_of_limit(account)}. Each answer has its "
         f"price, which is charged before anything is answered, and at the limit the answers stop."
     ]
+    if account.marks:
+        counted = ", ".join(f"{count:,} {mark}" for mark, count in account.marks)
+        lines.append(
+            f"Their prices are kept {counted}. The total is as strong as the weakest of them."
+            if account.marks[1:]
+            else f"Their prices are kept {account.marks[0][0]}."
+        )
     if risk.delta > account.own_delta:
         lines.append(
             f"The delta above, {risk.delta:g}, is more than the charges' own deltas, which add up to "

@@ -229,8 +229,9 @@ def round_to_total(values: Any, total: int | None = None) -> Ints:
         # in two parts: the sum of integers is exact, and the sum of remainders is small and rounded once
         total = base_sum + int(nearest_integers(np.float64(math.fsum(x - base))))
     _require.integer(total=total)
-    if max(abs(base_sum), abs(total)) >= _LARGEST_TOTAL:
-        raise InvalidInput("totals must be below 2^62 in size to fit 64 bits.")
+    _require.that(
+        max(abs(base_sum), abs(total)) < _LARGEST_TOTAL, "totals must be below 2^62 in size to fit 64 bits."
+    )
     if not len(x):
         _require.that(not total, f"no values cannot add up to {total!r}.")
         return np.zeros(0, np.int64)
@@ -342,8 +343,9 @@ def _snap(x: Floats) -> Floats:
 
 def _require_below_exact(x: Floats) -> Floats:
     """Return the values; refuse sizes from 2^52 on, at which floats are integers already."""
-    if x.size and np.abs(x).max() >= EXACT:
-        raise InvalidInput("values must be below 2^52 in size to be rounded exactly.")
+    _require.that(
+        not x.size or np.abs(x).max() < EXACT, "values must be below 2^52 in size to be rounded exactly."
+    )
     return x
 
 
@@ -458,8 +460,9 @@ class _UpwardPass:
 
 def _validate(tree: Tree, values: Any, variances: Any) -> tuple[Floats, Floats]:
     """Return values and variances as arrays with one entry per node, in depth order."""
-    if not isinstance(tree, Tree):
-        raise InvalidInput(f"tree must be a Tree, got {type(tree).__name__}. Build one: Tree(parents).")
+    _require.that(
+        isinstance(tree, Tree), f"tree must be a Tree, got {type(tree).__name__}. Build one: Tree(parents)."
+    )
     n = len(tree)
     v = _check.variances(variances, (n,), infinite=True)
     y = _check.measured_only("values", values, np.isfinite(v), ", one entry for each node")

@@ -22,7 +22,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from numbers import Real as RealNumber
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -236,11 +236,17 @@ class LocalRandomizer(ABC):
     epsilon: Any
 
     @property
-    @abstractmethod
     def ratio(self) -> Fraction:
         """Return the largest ratio P(report | value) / P(report | other value), over all reports and values,
         exactly; it is at most exp(epsilon).
         """
+        return Fraction(*self._weights)
+
+    if TYPE_CHECKING:
+        # The integer odds of the likeliest report of a value, and of any other. Where there are none, `ratio`
+        # is another.
+        @property
+        def _weights(self) -> tuple[int, int]: ...
 
     @property
     def event(self) -> Event:
@@ -312,8 +318,9 @@ class LocalRandomizer(ABC):
         if isinstance(reports, str | bytes | dict) or not isinstance(reports, Iterable):
             raise _require.fail("reports", type(reports).__name__, "a ReportBatch or a list of reports")
         rows = list(reports)
-        if any(not _is_integer(row) for row in rows):
-            raise InvalidInput("reports are integers or lists of integers of one length.")
+        _require.that(
+            all(_is_integer(row) for row in rows), "reports are integers or lists of integers of one length."
+        )
         try:
             return np.array(rows, dtype=np.int64)
         except (ValueError, TypeError, OverflowError):

@@ -122,7 +122,8 @@ class ClientBudget:
     def _key(question: str, randomizer: Any) -> str:
         """Return the key of a stored answer: the question and the randomizer with all its parameters. Its
         form must not change, or stored answers would be drawn and sent again."""
-        if not isinstance(question, str):
-            raise _require.fail("question", type(question).__name__, "a text that names the question")
+        _require.must(
+            isinstance(question, str), "question", type(question).__name__, "a text that names the question"
+        )
         require_randomizer(randomizer)
         return json.dumps([question, to_json(randomizer)], sort_keys=True)

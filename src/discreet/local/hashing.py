@@ -65,7 +65,6 @@ def parity(words: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @described("local.LocalHashing")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalHashing(FrequencyOracle):
     """Hashes the value to one of `buckets`, and reports the bucket by k-ary randomized response: optimized
     local hashing (OLH).
@@ -115,10 +114,6 @@ class LocalHashing(FrequencyOracle):
     def _length(self) -> int:
         """Return the number of bits of a value, and of a mask."""
         return (self.domain - 1).bit_length()
-
-    @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
 
     @property
     def support(self) -> Support:
@@ -253,7 +248,6 @@ class LocalHashing(FrequencyOracle):
 
 
 @described("local.HadamardResponse")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HadamardResponse(FrequencyOracle):
     """Reports one of at most 4 * domain numbers, more likely one that the value marks: Hadamard
     response.
@@ -300,10 +294,6 @@ class HadamardResponse(FrequencyOracle):
         """Return (a, b): the integer weights of a marked number and of any other."""
         half = self._block // 2
         return _base.odds(self.epsilon, half, self.blocks * self._block - half)
-
-    @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
 
     @property
     def _block_probabilities(self) -> tuple[Fraction, Fraction, Fraction]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -67,7 +66,6 @@ class Memoized(LocalRandomizer):
 
 
 @described("local.LongTermResponse")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LongTermResponse(NamingOracle, Memoized):
     """Draws a permanent answer that costs `epsilon` once, and reports noisy copies of it: chained k-ary
     randomized response.
@@ -167,7 +165,6 @@ class LongTermResponse(NamingOracle, Memoized):
 
 
 @described("local.Rappor")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rappor(Memoized):
     """Puts a word of an open vocabulary into a Bloom filter, stores a permanent noisy copy of the filter, and
     reports noisy copies of that copy: RAPPOR.

@@ -163,7 +163,6 @@ class MeanRandomizer(LocalRandomizer):
 
 
 @described("local.DuchiMean")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DuchiMean(MeanRandomizer):
     """Reports one bit, which is 1 with a probability that grows with the value: Duchi's mechanism, the best
     for a small epsilon.
@@ -179,10 +178,6 @@ class DuchiMean(MeanRandomizer):
     @property
     def _weights(self) -> tuple[int, int]:
         return _base.odds(self.epsilon, self.steps, self.steps)
-
-    @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
 
     def client(self) -> dict[str, Any]:
         return spec("duchi", self, **self._grid, weights=list(self._weights))
@@ -219,7 +214,6 @@ class DuchiMean(MeanRandomizer):
 
 
 @described("local.PiecewiseMean")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PiecewiseMean(MeanRandomizer):
     """Reports a number that is more often inside a window around the value than outside: the piecewise
     mechanism.
@@ -243,10 +237,6 @@ class PiecewiseMean(MeanRandomizer):
     @property
     def _weights(self) -> tuple[int, int]:
         return _base.odds(self.epsilon, self.window, self.steps)
-
-    @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
 
     def client(self) -> dict[str, Any]:
         return spec("piecewise", self, **self._grid, window=self.window, weights=list(self._weights))
@@ -312,7 +302,6 @@ class PiecewiseMean(MeanRandomizer):
 
 
 @described("local.HybridMean")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HybridMean(MeanRandomizer):
     """Reports by the piecewise mechanism with probability 1 - exp(-epsilon / 2), else by Duchi's mechanism:
     the hybrid mechanism. For epsilon up to 0.61 it is Duchi's mechanism only, as in the paper.
@@ -401,7 +390,6 @@ class HybridMean(MeanRandomizer):
 
 
 @described("local.LaplaceMean")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LaplaceMean(MeanRandomizer):
     """Adds discrete Laplace noise of scale steps / epsilon to the grid number of the value, and reports the
     sum.

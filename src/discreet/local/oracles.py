@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 from typing import Annotated, Any
@@ -173,7 +172,6 @@ class NamingOracle(FrequencyOracle):
 
 
 @described("local.KaryResponse")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class KaryResponse(NamingOracle):
     """Reports the true value, or another one that is drawn uniformly: k-ary randomized response (generalized
     randomized response, direct encoding).
@@ -194,10 +192,6 @@ class KaryResponse(NamingOracle):
     @property
     def _weights(self) -> tuple[int, int]:
         return _base.odds(self.epsilon, 1, self.domain - 1)
-
-    @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
 
     @property
     def support(self) -> Support:
@@ -266,7 +260,6 @@ class UnaryEncoding(FrequencyOracle):
 
 
 @described("local.SymmetricUnary")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SymmetricUnary(UnaryEncoding):
     """Reports one bit per value, all flipped with the same probability: symmetric unary encoding (SUE, basic
     one-time RAPPOR).
@@ -288,7 +281,6 @@ class SymmetricUnary(UnaryEncoding):
 
 
 @described("local.OptimalUnary")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimalUnary(UnaryEncoding):
     """Reports one bit per value: optimized unary encoding (OUE). The bit of the true value is a fair coin,
     the others are set with probability 1 / (exp(epsilon) + 1).
@@ -314,7 +306,6 @@ class OptimalUnary(UnaryEncoding):
 
 
 @described("local.SubsetSelection")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SubsetSelection(FrequencyOracle):
     """Reports a set of `size` values, which contains the true value more often than a uniform set would:
     subset selection.
@@ -345,10 +336,6 @@ class SubsetSelection(FrequencyOracle):
     @property
     def _weights(self) -> tuple[int, int]:
         return _base.odds(self.epsilon, self.size, self.domain - self.size)
-
-    @property
-    def ratio(self) -> Fraction:
-        return Fraction(*self._weights)
 
     @property
     def support(self) -> Support:
@@ -434,8 +421,9 @@ class SubsetSelection(FrequencyOracle):
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, self.domain)
         # compared, not subtracted: differences of unsigned integers are never negative
-        if (data[:, 1:] <= data[:, :-1]).any():
-            raise InvalidInput("each report must list different values in order.")
+        _require.that(
+            not (data[:, 1:] <= data[:, :-1]).any(), "each report must list different values in order."
+        )
 
     def _counts(self, data: NDArray[Any]) -> Codes:
         return np.bincount(data.ravel(), minlength=self.domain)
@@ -447,7 +435,6 @@ class SubsetSelection(FrequencyOracle):
 
 
 @described("local.DesignResponse")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DesignResponse(LocalRandomizer):
     """Runs a channel as a client randomizer: `design.rows[i][j]` is the probability that value i is reported
     as j.

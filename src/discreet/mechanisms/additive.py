@@ -46,7 +46,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -63,16 +63,7 @@ from ..tables import Source
 from . import arrow_columns, noise, noise_scales
 from .arrow_columns import as_step, integers
 from .noise import IntegerGaussian, IntegerLaplace, Noise, sqrt_down, sqrt_up
-from .protocols import (
-    STATISTIC,
-    Integers,
-    Mechanism,
-    Release,
-    Sensitivity,
-    Statistic,
-    check_source,
-    release,
-)
+from .protocols import STATISTIC, Integers, Mechanism, Release, Sensitivity, Statistic, check_source, release
 from .statistics import Count, Histogram, Sum, contributions, length_of, step_of
 
 
@@ -133,7 +124,6 @@ class _GridNoise(ABC):
 
 
 @described("mechanisms.GridLaplace")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GridLaplace(_GridNoise):
     """Adds discrete Laplace noise to reals rounded to multiples of `step`; `sensitivity` is the real l1
     sensitivity.
@@ -189,7 +179,6 @@ class GridLaplace(_GridNoise):
 
 
 @described("mechanisms.GridGaussian")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GridGaussian(_GridNoise):
     """Adds discrete Gaussian noise to reals rounded to multiples of `step`; `sensitivity` is the real l2
     sensitivity.
@@ -290,7 +279,6 @@ def nearest_float(x: Fraction) -> float:
 
 
 @described("mechanisms.AddNoise")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AddNoise(Mechanism):
     """Adds noise to the statistic of the source, in the statistic's own unit.
 
@@ -305,19 +293,15 @@ class AddNoise(Mechanism):
     noise: Annotated[Noise, instance_of(Noise, "noise on integers, such as IntegerLaplace")]
 
     def __post_init__(self) -> None:
-        if self.noise.neighbors != self.public.neighbors:
-            raise WrongRelation(
-                f"the noise is priced for {self.noise.neighbors}, the table is protected under "
-                f"{self.public.neighbors}. Build the noise with neighbors={self.public.neighbors.value!r}."
-            )
+        require_noise_for(self.public, self.noise)
         # these refuse an entry that the statistic does not have, and parts on different grids
         length_of(self.statistic, self.public), step_of(self.statistic, self.public)
         sensitivity = self.statistic.sensitivity(self.public)
-        if not self.noise.covers(sensitivity):
-            raise InvalidInput(
-                f"one unit can move this statistic by {sensitivity} under {self.public.neighbors}, more than "
-                f"the noise is priced for: {self.noise}. Give the noise at least that sensitivity."
-            )
+        _require.that(
+            self.noise.covers(sensitivity),
+            f"one unit can move this statistic by {sensitivity} under {self.public.neighbors}, more than "
+            f"the noise is priced for: {self.noise}. Give the noise at least that sensitivity.",
+        )
 
     @property
     def event(self) -> Event:
@@ -343,6 +327,15 @@ class AddNoise(Mechanism):
         as_declared = entries == (length_of(self.statistic, self.public) or 1)
         error = self.error if as_declared else lambda confidence: self._error(confidence, entries)
         return release(plain(noisy), event=self.event, entropy=entropy, error=error)
+
+
+def require_noise_for(public: Public, noise: Noise) -> None:
+    """Refuse noise that is priced for another relation than that of the table."""
+    if noise.neighbors != public.neighbors:
+        raise WrongRelation(
+            f"the noise is priced for {noise.neighbors}, the table is protected under {public.neighbors}. "
+            f"Build the noise with neighbors={public.neighbors.value!r}."
+        )
 
 
 def plain(values: Any) -> Any:
@@ -403,7 +396,6 @@ def noisy_histogram(
 
 
 @described("mechanisms.InputPerturbation")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InputPerturbation(Mechanism):
     """Adds discrete Laplace noise to each row's value, in whole steps, and releases their sum (or mean):
     input perturbation.

@@ -84,7 +84,6 @@ def _is_numeric(value: Any) -> bool:
 
 
 @described("mechanisms.Clamp")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Clamp(PostFunction):
     """Clamps to the nearest point of [lower, upper]; an end may be left open. If the truth lies inside, no
     error grows.
@@ -96,8 +95,9 @@ class Clamp(PostFunction):
     upper: Annotated[Real, FINITE] | None = None
 
     def __post_init__(self) -> None:
-        if self.lower is None and self.upper is None:
-            raise InvalidInput("clamping needs lower, upper, or both.")
+        _require.that(
+            self.lower is not None or self.upper is not None, "clamping needs lower, upper, or both."
+        )
         if self.lower is not None and self.upper is not None:
             _require.ordered(lower=self.lower, upper=self.upper)
 
@@ -108,7 +108,6 @@ class Clamp(PostFunction):
 
 
 @described("mechanisms.Fold")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fold(PostFunction):
     """Reflects at `lower` and `upper` until inside: unlike clamping it gives the ends no extra probability.
 
@@ -150,7 +149,6 @@ class _ToMultiples(PostFunction):
 
 
 @described("mechanisms.Round")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Round(_ToMultiples):
     """Rounds to the nearest multiple of `step`, halves up: adds at most half a step of error."""
 
@@ -163,7 +161,6 @@ class Round(_ToMultiples):
 
 
 @described("mechanisms.Truncate")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Truncate(_ToMultiples):
     """Truncates to the next multiple of `step` towards zero: adds less than a step of error."""
 
@@ -181,7 +178,6 @@ def _is_function(value: Any) -> bool:
 
 
 @described("mechanisms.PostProcessed")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PostProcessed(Mechanism):
     """Passes a mechanism's released value through `function` before anybody sees it.
 
@@ -256,7 +252,6 @@ def _multiple(count: int, step: Real) -> Any:
 
 
 @described("mechanisms.Sequential")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sequential(Mechanism):
     """Runs several mechanisms on the same table: sequential composition. The value is the tuple of their
     values.
@@ -301,7 +296,6 @@ class Sequential(Mechanism):
 
 
 @described("mechanisms.GroupPrivate")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPrivate(Mechanism):
     """Prices a release for `size` units that change together: a household, or a person with up to `size`
     rows.
@@ -336,17 +330,13 @@ class GroupPrivate(Mechanism):
         # A source of examples is let through: the mechanism refuses it itself if it reads columns.
         check_source(self.public, source, examples=True)
         inner = self.mechanism(source, entropy=entropy)
+        in_scores = inner.error_in_scores
         return release(
-            inner.value,
-            event=self.event,
-            entropy=entropy,
-            error=inner.error,
-            error_in_scores=inner.error_in_scores,
+            inner.value, event=self.event, entropy=entropy, error=inner.error, error_in_scores=in_scores
         )
 
 
 @described("mechanisms.Parallel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel(Mechanism):
     """Runs one mechanism for each of some categories of `column`, each on the rows of its category only.
 

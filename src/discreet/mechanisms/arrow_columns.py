@@ -175,8 +175,9 @@ class ColumnGrid:
     """
 
     def __init__(self, bounds: Bounds, step: Fraction, column: str) -> None:
-        if not isinstance(bounds, Bounds):
-            raise _require.fail(f"the bounds of column {column!r}", bounds, "Bounds(lower, upper)")
+        _require.must(
+            isinstance(bounds, Bounds), f"the bounds of column {column!r}", bounds, "Bounds(lower, upper)"
+        )
         self.step = step
         self.low, self.high = (
             nearest(_require.exact(v, "bound") / step) for v in (bounds.lower, bounds.upper)

@@ -7,7 +7,6 @@ does not count. The answer is a `Bounds`, to be declared for later mechanisms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -30,7 +29,6 @@ _MAX_LEVELS = 1000
 
 
 @described("mechanisms.HistogramBounds")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBounds(Mechanism):
     """Releases the hull of those ranges whose noisy number of rows reaches a threshold.
 
@@ -118,6 +116,3 @@ def present_values(source: Source, column: str, edges: NDArray[np.float64]) -> A
             arrow_columns.numbers(array, column).astype(np.float64),
         )
         yield np.clip(values[is_present], edges[0], edges[-1])
-
-
-__all__ = ["HistogramBounds"]

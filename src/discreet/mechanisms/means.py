@@ -228,7 +228,6 @@ class _FromSums(Mechanism):
 
 
 @described("mechanisms.Mean")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Mean(_FromSums):
     """Releases the mean of a bounded column, of values clipped and rounded to `step`.
 
@@ -250,7 +249,6 @@ class Mean(_FromSums):
 
 
 @described("mechanisms.Variance")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Variance(_FromSums):
     """Releases the variance (mean squared distance from the mean) of a bounded column.
 
@@ -270,7 +268,6 @@ class Variance(_FromSums):
 
 
 @described("mechanisms.MeanWithFoundBounds")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MeanWithFoundBounds(Mechanism):
     """Releases the mean of a column whose bounds nobody declared: `finder` finds them at its own price, and
     `epsilon` more pays for the mean inside them.
@@ -403,6 +400,3 @@ def with_bounds(public: Public, column: str, bounds: Bounds) -> Public:
     found at a price."""
     others = tuple((name, fact) for name, fact in public.schema if name != column)
     return replace(public, schema=(*others, (column, bounds)))
-
-
-__all__ = ["Mean", "MeanWithFoundBounds", "Variance", "with_bounds"]

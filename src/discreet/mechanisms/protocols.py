@@ -26,7 +26,7 @@ from .. import _registry, _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
 from .._public import Bounds, Public
 from .._require import at_least, instance_of, such_that
-from ..accounting import Event, NonPrivate
+from ..accounting import Event, NonPrivate, NoOp
 from ..sampling import Entropy
 from ..tables import Source
 
@@ -167,19 +167,19 @@ class BaseMechanism:
 # The group of entry points in which a package declares its mechanisms, each under its tag:
 # "acme_dp.Lead" = "acme_dp.leads:Lead".
 GROUP = "discreet.mechanisms"
+_TAG = re.compile(r"[a-z][a-z0-9_]{0,99}\.[A-Za-z][A-Za-z0-9_]{0,99}", re.ASCII)
+TAG = such_that(lambda tag: bool(_TAG.fullmatch(tag)), 'a package and a name, such as "acme_dp.Lead"')
 
 
 @_require.check_options
-def allow(tag: str) -> type[BaseMechanism]:
+def allow(tag: Annotated[str, TAG]) -> type[BaseMechanism]:
     """Allow a mechanism of a third party in this process, and return its class.
 
     Its package declares it as an entry point (`GROUP`) named like its tag, whose first part is the name of
     the package. From now on it has a JSON description, as ours have. The package's code is run, and its
     prices are charged as it states them: whoever calls this takes them on trust, which is marked in the
-    ledger and on every release (`Release.trust`).
+    ledger and on every release (`Release.mark`).
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,99}\.[A-Za-z][A-Za-z0-9_]{0,99}", tag, re.ASCII):
-        raise _require.fail("tag", tag, 'a package and a name, such as "acme_dp.Lead"')
     points = tuple(entry_points(group=GROUP, name=tag))
     if len(points) != 1:
         declared = sorted({point.name for point in entry_points(group=GROUP)})
@@ -188,7 +188,7 @@ def allow(tag: str) -> type[BaseMechanism]:
             f"Declared are: {', '.join(map(repr, declared)) or 'none'}."
         )
     (point,) = points
-    package = "" if point.dist is None else point.dist.name
+    package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
     if re.sub(r"[-_.]+", "_", package).lower() != tag.partition(".")[0]:
         raise InvalidInput(f"the package {package!r} may not declare {tag}: a tag begins with its package.")
     known = _registry.registered().get(tag)
@@ -198,12 +198,13 @@ def allow(tag: str) -> type[BaseMechanism]:
         raise InvalidInput(f"{point.value!r} of {package} cannot be loaded: {error}.") from error
     if known is not None and cls is known:
         return cls
-    if not (isinstance(cls, type) and issubclass(cls, BaseMechanism) and is_dataclass(cls)):
-        raise InvalidInput(f"{point.value!r} of {package} is no mechanism: a frozen dataclass with our base.")
-    if cls.__module__.split(".")[0] == "discreet" or not cls.__dataclass_params__.frozen:
-        raise InvalidInput(f"{point.value!r} of {package} is no frozen dataclass of its own.")
-    _registry.enter_other(cls, tag, f"{package} {point.dist.version}")
-    return cls
+    what = f"{point.value!r} of {package} is no"
+    ours = isinstance(cls, type) and issubclass(cls, BaseMechanism) and is_dataclass(cls)
+    _require.that(ours, f"{what} mechanism: a frozen dataclass with our base.")
+    own = cls.__module__.split(".")[0] != "discreet" and cls.__dataclass_params__.frozen
+    _require.that(own, f"{what} frozen dataclass of its own.")
+    _registry.enter_other(cls, tag, f"{package} {version}")
+    return cls  # type: ignore[no-any-return]
 
 
 class Mechanism(BaseMechanism, ABC):
@@ -217,6 +218,10 @@ class Mechanism(BaseMechanism, ABC):
 
     @abstractmethod
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release: ...
+
+
+# What a question is answered with: the next state, and the release.
+Answered = tuple[Any, "Release"]
 
 
 class Interactive(BaseMechanism, ABC):
@@ -273,9 +278,11 @@ class Interactive(BaseMechanism, ABC):
     def start(self, source: Source, *, entropy: Entropy) -> Any: ...
 
     @abstractmethod
-    def answer(
-        self, state: Any, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[Any, Release]: ...
+    def answer(self, state: Any, source: Source, question: Any, *, entropy: Entropy) -> Answered: ...
+
+    def paid(self, value: Any, entropy: Entropy, error: Callable[[float], Any] | None = None) -> Release:
+        """Return the release of an answer, which costs nothing: all was paid at the start."""
+        return release(value, event=NoOp(neighbors=self.public.neighbors), entropy=entropy, error=error)
 
 
 @runtime_checkable
@@ -359,23 +366,23 @@ class Release(_require.NearestNames):
     """What a mechanism released: the value, its price, and a bound on its error.
 
     `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only. With
-    `error_in_scores` the error is in scores, ranks or people, not in the value's own unit. `trust` says on
-    whose word its price rests, a third party's package or code of the steward; None for mechanisms of ours,
-    whose price is proved.
+    `error_in_scores` the error is in scores, ranks or people, not in the value's own unit. `mark` says
+    what its price rests on: "by construction" where the core computed it (docs/core.md), "by proof" where the
+    mechanism states it by a theorem, or the word of somebody: a third party's package, or the steward.
     """
 
     value: Any
     event: Event
     private: bool = True
     error_in_scores: bool = False
-    trust: str | None = None
+    mark: str = "by proof"
     _error: Callable[[float], Any] | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        trust = f", trust={self.trust!r}" if self.trust else ""
+        mark = "" if self.mark == "by proof" else f", mark={self.mark!r}"
         return (
             f"Release(value={self.value!r}, event={self.event!r}, private={self.private!r}, "
-            f"error_in_scores={self.error_in_scores!r}{trust})"
+            f"error_in_scores={self.error_in_scores!r}{mark})"
         )
 
     def error(self, confidence: float = 0.95) -> Any:
@@ -457,11 +464,7 @@ def rehearse_parts(thing: Any, source: AnySource) -> None:
         elif is_dataclass(part) and not isinstance(part, type | Public):
             things += [getattr(part, option.name, None) for option in fields(part)]
         elif isinstance(part, tuple | list):
-            things += [
-                inner
-                for inner in part
-                if is_dataclass(inner) or isinstance(inner, tuple | list) or hasattr(inner, "rehearse")
-            ]
+            things += part
 
 
 def require_columns(source: AnySource, *names: str) -> None:
@@ -534,9 +537,7 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
             "differ (also by the types of the declared bounds: Bounds(0, 9) is of whole numbers, "
             "Bounds(0.0, 9.0) is not). Build the mechanism with the source's own `public`."
         )
-    if examples or not hasattr(source, "take"):
-        return
-    if isinstance(source, ExampleSource) and not isinstance(source, Source):
+    if not (examples or isinstance(source, Source)) and isinstance(source, ExampleSource):
         raise Unsupported(
             f"{type(source).__name__} are tensors without columns, and this reads columns. Train on them "
             "with learning.Trainer, or open a table to ask about its columns."

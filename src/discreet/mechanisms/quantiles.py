@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -66,7 +65,6 @@ def as_quantiles(*, qs: Any) -> tuple[Fraction, ...]:
 
 
 @described("mechanisms.Quantile")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Quantile(Mechanism):
     """Chooses the grid point below which about a fraction `q` of the rows lie, by the exponential mechanism.
 
@@ -133,7 +131,6 @@ def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantil
 
 
 @described("mechanisms.MinMax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MinMax(Mechanism):
     """Releases where the data begins and ends, as `Bounds`: about `outside` rows lie below the lower end, and
     about as many above the upper one.
@@ -197,7 +194,6 @@ class MinMax(Mechanism):
 
 
 @described("mechanisms.ApproximateQuantiles")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApproximateQuantiles(Mechanism):
     """Chooses many quantiles by recursive splitting: the middle quantile first, then the quantiles on either
     side of it, each with the rows on that side.
@@ -412,6 +408,3 @@ def _rank_error(selector: ExponentialMechanism, points: int, q: Fraction, confid
 def number(value: Fraction) -> int | float:
     """Return an integer where the value is one, a float otherwise."""
     return int(value) if value.denominator == 1 else float(value)
-
-
-__all__ = ["ApproximateQuantiles", "Median", "MinMax", "Quantile"]

@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
@@ -117,8 +116,9 @@ def deviation(people: int, width: float, unit_variance: float, log_term: float) 
 def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes:
     """Return an array of integers from 0 to domain - 1, or raise an error that shows no value; `what` names
     the integers in it."""
-    if array.dtype.kind not in "iu":
-        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}.")
+    _require.that(
+        array.dtype.kind in "iu", f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}."
+    )
     if array.size and not (int(array.min()) >= 0 and int(array.max()) < domain):
         raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}.")
     return array.astype(np.int64, copy=False)
@@ -206,7 +206,6 @@ def _check_odds(**named: Real) -> None:
 
 
 @described("mechanisms.Kary")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Kary(ResponseDesign):
     """Reports the truth `odds` times as likely as each of the other categories: k-ary randomized response,
     with k = `categories`.
@@ -291,7 +290,6 @@ class Kary(ResponseDesign):
 
 # The tag stands in ledgers and stays, though it is not the name of the class.
 @described("mechanisms.Design")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Channel(ResponseDesign):
     """Reports truth i as j with probability `rows[i][j]`: any design (a channel, in information theory).
 
@@ -444,9 +442,7 @@ def grid_response_design(side: Annotated[int, at_least(2)], epsilon: Real) -> Ka
 
 @_require.check_options
 def yes_fraction_variance(
-    p: Annotated[Real, OPEN_PROBABILITY],
-    people: People,
-    fraction: Annotated[Real, PROBABILITY] | None = None,
+    p: Annotated[Real, OPEN_PROBABILITY], people: People, fraction: Annotated[Real, PROBABILITY] | None = None
 ) -> Fraction:
     """Return the variance of Warner's estimate of the fraction of people with the truth "yes", if each of N =
     `people` answers truly with probability p.
@@ -503,7 +499,6 @@ def _inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]] | None:
 
 
 @described("mechanisms.Reports")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reports:
     """Holds the released values: how often each report was given, and the estimates of the true counts.
 
@@ -522,7 +517,6 @@ class Reports:
 
 
 @described("mechanisms.RandomizedResponse")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RandomizedResponse(Mechanism):
     """Passes everyone's value of `column` through a randomized-response design; releases the counts of
     reports and unbiased estimates.

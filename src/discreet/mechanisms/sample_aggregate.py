@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -35,13 +34,12 @@ from ..tables import Source
 from . import arrow_columns
 from .noise import draw, exp_bounds, laplace_quantile
 from .protocols import Mechanism, Release, check_source, release, require_columns
-from .stability import EPSILON, SmoothNoise, noisy_median, smooth_noise
+from .stability import EPSILON, SmoothNoise, failure_of, noisy_median, require_a_step, smooth_noise
 
 Ints = NDArray[np.int64]
 
 
 @described("mechanisms.PartMean")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartMean:
     """Computes the mean of a column in one part; None where the part has no value.
 
@@ -60,7 +58,6 @@ class PartMean:
 
 
 @described("mechanisms.PartMode")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartMode:
     """Computes the most frequent value of a column in one part; the smallest of several equally frequent
     ones.
@@ -155,12 +152,11 @@ CALLABLE = such_that(callable, "callable on an Arrow table, such as PartMean(col
 
 def check_function(function: Any, columns: tuple[str, ...]) -> None:
     """Refuse a `PartMean` or `PartMode` of a column not in `columns`."""
-    if isinstance(function, PartMean | PartMode) and function.column not in columns:
-        raise _require.fail("function", function, f"of a column that its parts have: {', '.join(columns)}")
+    there = not isinstance(function, PartMean | PartMode) or function.column in columns
+    _require.must(there, "function", function, f"of a column that its parts have: {', '.join(columns)}")
 
 
 @described("mechanisms.SampleAndAggregate")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleAndAggregate(Mechanism):
     """Releases a private mean or median of what `function` returns for each of `parts` disjoint random parts:
     sample and aggregate.
@@ -199,12 +195,9 @@ class SampleAndAggregate(Mechanism):
 
     def __post_init__(self) -> None:
         check_function(self.function, self.columns)
-        if self.aggregate == "mean" and self.delta is not None:
-            raise _require.fail(
-                "delta", self.delta, "None: the mean has Laplace noise and is purely epsilon-DP"
-            )
-        if self._grid.low == self._grid.high:
-            raise _require.fail("step", self.step, "small enough that the bounds are a step apart")
+        pure = self.aggregate == "median" or self.delta is None
+        _require.must(pure, "delta", self.delta, "None: the mean has Laplace noise and is purely epsilon-DP")
+        require_a_step(self._grid, "the bounds")
         self._noise  # noqa: B018 - checks epsilon and delta
 
     def rehearse(self, source: Source) -> None:
@@ -241,11 +234,10 @@ class SampleAndAggregate(Mechanism):
 
         For a median it is a bound for all tables, since the true error depends on the data.
         """
-        _require.open_probability(confidence=confidence)
-        noise, step = self._noise, self.step
+        failure, noise, step = failure_of(confidence), self._noise, self.step
         if not isinstance(noise, Fraction):
             return float(noise.error(self._grid.high - self._grid.low, confidence) * step)
-        noise_bound = laplace_quantile(noise, (1 - _require.exact(confidence, "confidence")) / 2) - 1
+        noise_bound = laplace_quantile(noise, failure / 2) - 1
         return _require.float_or_inf(noise_bound * step / self.parts)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -287,7 +279,6 @@ class SampleAndAggregate(Mechanism):
 
 
 @described("mechanisms.SubsampleAggregateStable")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SubsampleAggregateStable(Mechanism):
     """Releases the answer most subsamples agree on, exactly, if the majority is clear; else None: subsample
     and aggregate (M_samp).
@@ -402,9 +393,7 @@ class SubsampleAggregateStable(Mechanism):
     def error(self, confidence: float = 0.95) -> int:
         """Return a lead, in subsamples: if the commonest answer leads the second by so many, and no unit is
         in more than `max_load` subsamples, it is released with probability `confidence`."""
-        _require.open_probability(confidence=confidence)
-        noise_bound = laplace_quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
-        return 2 * self.max_load + self.reach + noise_bound
+        return 2 * self.max_load + self.reach + laplace_quantile(self._scale, failure_of(confidence)) - 1
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)

@@ -39,7 +39,7 @@ from .._errors import Halted, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, PUBLIC, ZERO_OUT, Public, require_relation
 from .._registry import described
 from .._require import INTEGER, POSITIVE, PRICE, Real, among, at_least, at_most
-from ..accounting import ApproximateDP, Event, Filter, NoOp, PureDP
+from ..accounting import ApproximateDP, Event, Filter, PureDP
 from ..accounting.composition import optimal_delta
 from ..sampling import Entropy
 from ..tables import Source
@@ -47,16 +47,15 @@ from . import arrow_columns, noise
 from .noise import draw
 from .protocols import (
     STATISTIC,
+    Answered,
     Integers,
     Interactive,
-    Release,
     Sensitivity,
     Statistic,
     check_source,
     is_statistic,
-    release,
 )
-from .stability import check_budget, check_stable, stated
+from .stability import check_budget, check_stable, failure_of, stated
 from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of, step_of
 
 State = dict[str, Any]
@@ -68,7 +67,6 @@ FOREIGN_STATE = "the state is not one that start() or answer() gave."
 
 # The tags of this class and the next stand in ledgers and stay, though they are not the names of the classes.
 @described("mechanisms.Answer")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdAnswer:
     """Holds the answer to one question: whether its value is `above` the threshold; the noisy `value`, if it
     was paid for; and the `gap` between noisy value and noisy threshold, if it was asked for."""
@@ -79,7 +77,6 @@ class ThresholdAnswer:
 
 
 @described("mechanisms.Entry")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """Takes one entry of a vector-valued statistic as a question of its own: the count of one category, say.
 
@@ -314,13 +311,23 @@ def declared(questions: int | None, option: str = "questions") -> int:
     return questions
 
 
-def failure_of(confidence: float) -> Fraction:
-    """Return 1 - confidence, exactly."""
-    _require.open_probability(confidence=confidence)
-    return 1 - _require.exact(confidence, "confidence")
+class Comparing(Interactive):
+    """Base of mechanisms that answer by the comparisons of `SparseVectorRounds`."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def rounds(self) -> SparseVectorRounds:
+        """The comparisons, with the scales of their noise."""
+
+    def start(self, source: Source, *, entropy: Entropy) -> State:
+        """Draw the noisy threshold. No data is read."""
+        check_source(self.public, source)
+        return self.rounds.begin(entropy)
 
 
-class Thresholds(Interactive):
+class Thresholds(Comparing):
     """Provides what all sparse vectors over statistics have in common: checks of questions, and answers."""
 
     __slots__ = ()
@@ -356,14 +363,7 @@ class Thresholds(Interactive):
             names=("threshold", "positives"),
         )
 
-    def start(self, source: Source, *, entropy: Entropy) -> State:
-        """Draw the noisy threshold. No data is read."""
-        check_source(self.public, source)
-        return self.rounds.begin(entropy)
-
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         """Return the next state and the answer. The answer costs nothing: all was paid at the start."""
         rounds = self.rounds
         before = rounds.check(state, self.questions)
@@ -372,8 +372,7 @@ class Thresholds(Interactive):
         value = number(question(source))
         after, gap, noisy = rounds.one(before, value, value, entropy)
         answer = ThresholdAnswer(above=gap is not None, value=noisy, gap=gap if self.gap else None)
-        no_price = NoOp(neighbors=self.public.neighbors)
-        return after, release(answer, event=no_price, entropy=entropy, error=self._error_of(answer))
+        return after, self.paid(answer, entropy, self._error_of(answer))
 
     def error(self, confidence: float = 0.95) -> int:
         """Return alpha: with probability `confidence`, every question answered "above" has a value
@@ -420,7 +419,6 @@ Split = tuple[Annotated[Real, POSITIVE], ...]
 
 
 @described("mechanisms.SparseVector")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVector(Thresholds):
     """Answers for each question whether its value is above `threshold`; halts after `positives` answers
     "above": the sparse vector technique.
@@ -478,7 +476,6 @@ class SparseVector(Thresholds):
 
 
 @described("mechanisms.AboveThreshold")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AboveThreshold(Interactive):
     """Runs the textbook's AboveThreshold (AboveNoisyThreshold): halts at the first positive; noise of scale
     2D/epsilon on the threshold and 4D/epsilon on each value, D being the sensitivity.
@@ -517,9 +514,7 @@ class AboveThreshold(Interactive):
     def start(self, source: Source, *, entropy: Entropy) -> State:
         return self._vector.start(source, entropy=entropy)
 
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         return self._vector.answer(state, source, question, entropy=entropy)
 
     def error(self, confidence: float = 0.95) -> int:
@@ -705,7 +700,6 @@ Constants = Annotated[str, among(tuple(CONSTANTS))]
 
 
 @described("mechanisms.RedrawnSparseVector")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RedrawnSparseVector(Thresholds):
     """Runs `SparseVector` with a new noisy threshold after each positive, for (epsilon, delta).
 
@@ -738,11 +732,11 @@ class RedrawnSparseVector(Thresholds):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        if self.constants == "dwork-roth" and (self.monotone or self.numeric or self.split is not None):
-            raise InvalidInput(
-                "constants='dwork-roth' (the textbook's) has no monotone, numeric or split variant. Use "
-                "constants='best'."
-            )
+        _require.that(
+            self.constants != "dwork-roth" or (not self.monotone and not self.numeric and self.split is None),
+            "constants='dwork-roth' (the textbook's) has no monotone, numeric or split variant. Use "
+            "constants='best'.",
+        )
         self.round  # noqa: B018 - SparseVector checks the fields together
 
     @property
@@ -775,8 +769,7 @@ class RedrawnSparseVector(Thresholds):
 
 
 @described("mechanisms.StableSparseVector")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StableSparseVector(Interactive):
+class StableSparseVector(Comparing):
     """Releases exact values of stable functions, or None; halts at the `failures`-th None, or after
     `questions` questions.
 
@@ -870,14 +863,7 @@ class StableSparseVector(Interactive):
             names=("threshold", "failures"),
         )
 
-    def start(self, source: Source, *, entropy: Entropy) -> State:
-        """Draw the noisy threshold. No data is read."""
-        check_source(self.public, source)
-        return self.rounds.begin(entropy)
-
-    def answer(
-        self, state: State, source: Source, question: Any, *, entropy: Entropy
-    ) -> tuple[State, Release]:
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> Answered:
         """Return the next state, and the exact value or None. The answer costs nothing: all was paid at the
         start."""
         rounds = self.rounds
@@ -886,13 +872,8 @@ class StableSparseVector(Interactive):
         check_source(self.public, source)
         value, distance = question.value(source), question.distance(source, 0)
         failed = rounds.compare(before, distance, entropy) < 0
-        result = release(
-            None if failed else stated(question, value),
-            event=NoOp(neighbors=self.public.neighbors),
-            entropy=entropy,
-            error=None if failed else lambda confidence: 0,
-        )
-        return rounds.after(before, failed, entropy), result
+        result = (None, entropy) if failed else (stated(question, value), entropy, lambda confidence: 0)
+        return rounds.after(before, failed, entropy), self.paid(*result)
 
 
 def _moment(threshold_scale: Fraction, query_scale: Fraction) -> Fraction:

@@ -153,8 +153,7 @@ class SmoothNoise:
         The smooth sensitivity is at most the width, or `_FLOOR`. P(|X| >= y) <= 2 P(Y >= y) for the
         two-sided noise X and the one-sided Y of `polynomial_noise`.
         """
-        _require.open_probability(confidence=confidence)
-        per_side = (1 - _require.exact(confidence, "confidence")) / 2
+        per_side = failure_of(confidence) / 2
         worst = Fraction(float(width) * (1 + 1e-12)) + 1
         if self.delta is not None:
             return min(width, laplace_quantile(2 * worst / self.epsilon, per_side) - 1)
@@ -190,7 +189,6 @@ def in_unit(code: int, step: Fraction) -> int | float:
 
 
 @described("mechanisms.SmoothSensitivityMedian")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SmoothSensitivityMedian(Mechanism):
     """Releases the (lower) median of a bounded column on a grid of `step`, with noise scaled to its smooth
     sensitivity.
@@ -241,22 +239,19 @@ class SmoothSensitivityMedian(Mechanism):
         check_source(self.public, source)
         ordered = arrow_columns.read(source, self.public, self.column, self._grid)
         code = noisy_median(ordered, self._noise, entropy)
-        return release(
-            in_unit(code, self.step),
-            event=self.event,
-            entropy=entropy,
-            error=self.error,
-        )
+        return release(in_unit(code, self.step), event=self.event, entropy=entropy, error=self.error)
 
 
 def bounded_grid(public: Public, column: str, step: Fraction) -> arrow_columns.ColumnGrid:
     """Return the grid of a declared column; refuse one whose bounds are less than a step apart."""
     grid = arrow_columns.ColumnGrid(public.bounds(column), step, column)
-    if grid.low == grid.high:
-        raise _require.fail(
-            "step", step, f"small enough that the bounds of column {column!r} are a step apart"
-        )
+    require_a_step(grid, f"the bounds of column {column!r}")
     return grid
+
+
+def require_a_step(grid: arrow_columns.ColumnGrid, what: str) -> None:
+    """Refuse a grid of one point."""
+    _require.must(grid.low != grid.high, "step", grid.step, f"small enough that {what} are a step apart")
 
 
 @runtime_checkable
@@ -279,7 +274,6 @@ STABLE = instance_of(Stable, "a stable function, such as StableMode(column=...) 
 
 
 @described("mechanisms.StableMode")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StableMode:
     """Computes the most frequent declared category of a column (the mode); of several, the first declared.
 
@@ -320,7 +314,6 @@ class StableMode:
 
 
 @described("mechanisms.StableMedian")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StableMedian:
     """Computes the (lower) median of a bounded column on a grid of `step`; `value` and `bound` are in steps;
     a release is in the column's unit.
@@ -384,7 +377,6 @@ class TrustedStable:
 
 
 @described("mechanisms.DistanceToInstability")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DistanceToInstability(Mechanism):
     """Releases the exact value of a stable function if it is far enough from instability, else None (M_stab).
 
@@ -434,17 +426,14 @@ class DistanceToInstability(Mechanism):
         check_source(self.public, source)
         value, distance = self.function.value(source), self.function.distance(source, 0)
         passed = distance + draw(self._scale, entropy) >= self.reach
-        return release(
-            stated(self.function, value) if passed else None,
-            event=self.event,
-            entropy=entropy,
-            # a released value is exact
-            error=(lambda confidence: 0) if passed else None,
-        )
+        if not passed:
+            return release(None, event=self.event, entropy=entropy)
+        # a released value is exact
+        value = stated(self.function, value)
+        return release(value, event=self.event, entropy=entropy, error=lambda confidence: 0)
 
 
 @described("mechanisms.ProposeTestRelease")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProposeTestRelease(Mechanism):
     """Releases a number with noise for a proposed bound on its local sensitivity, if the data pass a private
     test of that bound; else None (propose-test-release).
@@ -499,12 +488,8 @@ class ProposeTestRelease(Mechanism):
         noise = draw(self.scales[1], entropy)
         if not passed or isinstance(value, bool) or not isinstance(value, Integral):
             return release(None, event=self.event, entropy=entropy)
-        return release(
-            in_unit(int(value) + noise, step_of(self.function)),
-            event=self.event,
-            entropy=entropy,
-            error=self.error,
-        )
+        noisy = in_unit(int(value) + noise, step_of(self.function))
+        return release(noisy, event=self.event, entropy=entropy, error=self.error)
 
 
 def stated(function: Stable, value: Any) -> Any:
@@ -519,6 +504,12 @@ def check_stable(function: Any, public: Public, bound: int) -> None:
     function.check(public, bound)
 
 
+def failure_of(confidence: float) -> Fraction:
+    """Return 1 - confidence, exactly."""
+    _require.open_probability(confidence=confidence)
+    return 1 - _require.exact(confidence, "confidence")
+
+
 def check_budget(epsilon: Any, delta: Any) -> None:
     """Refuse an epsilon or a delta out of range."""
     EPSILON("epsilon", epsilon)
@@ -528,5 +519,4 @@ def check_budget(epsilon: Any, delta: Any) -> None:
 def _noise_bound(scale: Fraction, confidence: float, sides: int = 1) -> int:
     """Return a bound that the noise (with sides=2, its absolute value) does not exceed with probability
     `confidence`."""
-    _require.open_probability(confidence=confidence)
-    return laplace_quantile(scale, (1 - _require.exact(confidence, "confidence")) / sides) - 1
+    return laplace_quantile(scale, failure_of(confidence) / sides) - 1

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from .. import _require
-from .._errors import InvalidInput, Unsupported
+from .._errors import Unsupported
 from .._public import PUBLIC, REPLACE, ZERO_OUT, Bounds, Neighbors, Public
 from .._registry import described
 from .._require import EXACT, INTEGER, NON_EMPTY, POSITIVE, Limit, Real, at_least
@@ -123,7 +123,6 @@ class _Defaults:
 
 
 @described("mechanisms.Count")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Count(_Defaults):
     """Counts the rows.
 
@@ -143,7 +142,6 @@ class Count(_Defaults):
 
 
 @described("mechanisms.CountNonNull")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CountNonNull(_Defaults):
     """Counts the rows that have a value in `column`; NaN and infinities count as missing.
 
@@ -169,7 +167,6 @@ class CountNonNull(_Defaults):
 
 
 @described("mechanisms.PowerSum")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PowerSum(_Defaults):
     """Sums (g - center)**power over rows, g being the value of `column` in whole steps of `grid`: an exact
     integer.
@@ -250,7 +247,6 @@ def SumOfSquares(column: str, step: Real = 1, center: Real = 0) -> PowerSum:
 
 
 @described("mechanisms.Histogram")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram(_Defaults):
     """Counts the rows in each declared category of `column`, or in each bin between public `edges`.
 
@@ -309,7 +305,6 @@ class Histogram(_Defaults):
 
 
 @described("mechanisms.CountsBelow")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CountsBelow(_Defaults):
     """Counts, for each public threshold, the rows whose clipped value is below it: a cumulative histogram.
 
@@ -341,7 +336,6 @@ class CountsBelow(_Defaults):
 
 
 @described("mechanisms.Stack")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Stack(_Defaults):
     """Joins several statistics into one vector, in order, for one noise. They must have the same `step`.
 
@@ -354,8 +348,7 @@ class Stack(_Defaults):
     def __post_init__(self) -> None:
         # The step of a statistic from elsewhere may depend on public facts; `step_for` compares all steps.
         fixed = {step_of(part) for part in self.parts if isinstance(part, _Defaults)}
-        if len(fixed) > 1:
-            raise _different_grids()
+        _one_grid(fixed)
 
     @property
     def step(self) -> Fraction:
@@ -364,8 +357,7 @@ class Stack(_Defaults):
     def step_for(self, public: Public) -> Fraction:
         """Return the one step of all parts; refused where they differ."""
         steps = {step_of(part, public) for part in self.parts}
-        if len(steps) > 1:
-            raise _different_grids()
+        _one_grid(steps)
         return steps.pop()
 
     def length(self, public: Public) -> int:
@@ -421,9 +413,10 @@ def step_of(statistic: Any, public: Public | None = None) -> Fraction:
     return Fraction(getattr(statistic, "step", 1))
 
 
-def _different_grids() -> InvalidInput:
-    return InvalidInput(
-        "the stacked statistics are on different grids: their steps differ. Give each its own noise."
+def _one_grid(steps: set[Fraction]) -> None:
+    _require.that(
+        len(steps) <= 1,
+        "the stacked statistics are on different grids: their steps differ. Give each its own noise.",
     )
 
 
@@ -447,19 +440,3 @@ def _clip_values(array: Any, bounds: Bounds, column: str) -> tuple[Any, Any]:
 
 def _scalar(value: int) -> Integers:
     return arrow_columns.as_integers([value]).reshape(())
-
-
-__all__ = [
-    "Count",
-    "CountNonNull",
-    "CountsBelow",
-    "Histogram",
-    "PowerSum",
-    "Stack",
-    "Sum",
-    "SumOfSquares",
-    "Trusted",
-    "implied_sensitivity",
-    "integers",
-    "row_contribution",
-]

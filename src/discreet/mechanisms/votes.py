@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Annotated, Any, NamedTuple
@@ -59,7 +58,7 @@ from ..accounting.conversion import rdp_to_epsilon
 from ..sampling import Entropy
 from .noise import draw, laplace_quantile
 from .sparse_vector import StableSparseVector
-from .stability import SmoothNoise, check_budget, smooth_noise
+from .stability import SmoothNoise, check_budget, failure_of, smooth_noise
 
 __all__ = ["Aggregator", "ConfidentGNMax", "GNMax", "InteractiveGNMax", "LNMax", "Vote"]
 
@@ -75,6 +74,10 @@ class Vote(NamedTuple):
     label: int | None
     votes: int | None = None
     reinforced: bool = False
+
+
+# The next state, and the answer.
+Labeled = tuple[State, Vote]
 
 
 class Aggregator(ABC):
@@ -110,32 +113,30 @@ class Aggregator(ABC):
         """Return the state before the first question."""
         return {"asked": 0, "answered": 0}
 
-    @abstractmethod
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
+    def label(self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None) -> Labeled:
         """Return the next state and the answer to one question; `prediction` is the student's, which only
         `InteractiveGNMax` needs."""
+        self.check_open(state)
+        return self._label(state, counts, entropy, prediction)
 
+    @abstractmethod
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
+        """Answer one question, which was paid for."""
 
-def check_open(aggregator: Aggregator, state: State) -> None:
-    """Refuse a question beyond those that were paid for."""
-    refused, refusals = state["asked"] - state["answered"], aggregator.most_refusals
-    if (
-        state["asked"] >= aggregator.queries
-        or state["answered"] >= aggregator.most_answers
-        or (refusals is not None and refused >= refusals)
-    ):
-        limits = f"{aggregator.queries} questions, {aggregator.most_answers} answers"
-        limits += "" if refusals is None else f", {refusals} refusals"
-        raise Halted(
-            f"what was paid for is used up ({state['asked']} asked, {state['answered']} answered, of at most "
-            f"{limits}), so this has halted for good. Buy a new labeller, or train a student on the answers."
-        )
+    def check_open(self, state: State) -> None:
+        """Refuse a question beyond those that were paid for."""
+        asked, answered, refusals = state["asked"], state["answered"], self.most_refusals
+        used_up = asked >= self.queries or answered >= self.most_answers
+        if used_up or (refusals is not None and asked - answered >= refusals):
+            limits = f"{self.queries} questions, {self.most_answers} answers"
+            limits += "" if refusals is None else f", {refusals} refusals"
+            raise Halted(
+                f"what was paid for is used up ({asked} asked, {answered} answered, of at most {limits}), so "
+                "this has halted for good. Buy a new labeller, or train a student on the answers."
+            )
 
 
 @described("mechanisms.LNMax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LNMax(Aggregator):
     """Answers with the class of the largest count after discrete Laplace noise of `scale` on every count: the
     noisy arg-max of simple PATE.
@@ -164,21 +165,16 @@ class LNMax(Aggregator):
     def lead(self, confidence: float, classes: int) -> int:
         """Return a lead in votes that noise leaves in place with probability `confidence`, because no
         count has noise of more than half of it."""
-        _require.open_probability(confidence=confidence)
         _require.integer(classes=classes, at_least=2)
-        tail = (1 - _require.exact(confidence, "confidence")) / (2 * classes)
+        tail = failure_of(confidence) / (2 * classes)
         return 2 * laplace_quantile(_require.exact(self.scale, "scale"), tail) + 1
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         scale = _require.exact(self.scale, "scale")
         return _answer_vote(state, counts + sampling.discrete_laplace(scale, len(counts), entropy))
 
 
 @described("mechanisms.GNMax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GNMax(Aggregator):
     """Answers with the class of the largest count after discrete Gaussian noise of `variance` on every count.
 
@@ -213,15 +209,11 @@ class GNMax(Aggregator):
         """Return a lead in votes that noise leaves in place with probability `confidence`."""
         return gaussian_lead(self.variance, confidence, classes)
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         return _answer_vote(state, noisy(counts, self.variance, entropy))
 
 
 @described("mechanisms.ConfidentGNMax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfidentGNMax(Aggregator):
     """Answers as GNMax if the largest count, with noise of its own, reaches `threshold` (the check); else
     refuses.
@@ -245,8 +237,9 @@ class ConfidentGNMax(Aggregator):
     answers: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
-        if self.answers > self.queries:
-            raise _require.fail("answers", self.answers, f"at most queries={self.queries}")
+        _require.must(
+            self.answers <= self.queries, "answers", self.answers, f"at most queries={self.queries}"
+        )
 
     @property
     def most_answers(self) -> int:
@@ -312,17 +305,13 @@ class ConfidentGNMax(Aggregator):
         answered."""
         return gaussian_lead(self.variance, confidence, classes)
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         if not _above(int(counts.max()), self.threshold, self.check_variance, entropy):
             return {**state, "asked": state["asked"] + 1}, Vote(None)
         return _answer_vote(state, noisy(counts, self.variance, entropy))
 
 
 @described("mechanisms.InteractiveGNMax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InteractiveGNMax(ConfidentGNMax):
     """Answers as GNMax only where teachers disagree enough with the student's own prediction; where they do
     not, and the student gives a class a probability above `confident`, that class is the answer; else
@@ -371,10 +360,7 @@ class InteractiveGNMax(ConfidentGNMax):
             raise _require.fail("prediction", prediction, f"{classes} probabilities of the student")
         return np.asarray(np.floor(np.minimum(probabilities, 1) * int(self.teachers)), dtype=np.int64)
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         expected = self.expected(prediction, len(counts))
         if _above(int((counts - expected).max()), self.threshold, self.check_variance, entropy):
             return _answer_vote(state, noisy(counts, self.variance, entropy))
@@ -413,7 +399,7 @@ def noisy(counts: Counts, variance: Real, entropy: Entropy) -> Counts:
     return np.asarray(counts + noise)
 
 
-def _answer_vote(state: State, noisy_counts: Counts) -> tuple[State, Vote]:
+def _answer_vote(state: State, noisy_counts: Counts) -> Labeled:
     """Return the next state, and the class of the largest noisy count; the first of several."""
     winner = int(np.argmax(noisy_counts))
     after = {**state, "asked": state["asked"] + 1, "answered": state["answered"] + 1}
@@ -499,7 +485,6 @@ def check_votes(compared: int, threshold: int) -> tuple[float, float]:
 
 
 @described("mechanisms.SanitizedCost")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SanitizedCost:
     """Publishes the data-dependent Rényi cost at `order`, for an `epsilon` of its own.
 
@@ -653,7 +638,6 @@ def distance(counts: Counts) -> int:
 
 
 @described("mechanisms.StableVotes")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StableVotes(Aggregator):
     """Answers with the exact plurality if its distance to instability passes a noisy test, else refuses;
     every question is paid for (M_stab).
@@ -694,10 +678,7 @@ class StableVotes(Aggregator):
 
     def lead(self, confidence: float, classes: int) -> int:
         """Return a lead in votes at which a question is answered with probability `confidence`."""
-        _require.open_probability(confidence=confidence)
-        noise_bound = laplace_quantile(
-            _require.exact(self.scale, "scale"), 1 - _require.exact(confidence, "confidence")
-        )
+        noise_bound = laplace_quantile(_require.exact(self.scale, "scale"), failure_of(confidence))
         return 2 * (self.reach + noise_bound)
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
@@ -705,16 +686,12 @@ class StableVotes(Aggregator):
         test = Thresholded(event=noise, delta=self.failure, neighbors=neighbors)
         return test.repeated(int(self.queries))
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         passed = distance(counts) + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
         return _answer_stable_vote(state, counts, passed)
 
 
 @described("mechanisms.SampledVotes")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SampledVotes(Aggregator):
     """Answers with the exact plurality of teachers on overlapping subsamples if it is stable, else refuses;
     every question is paid for (M_samp).
@@ -763,17 +740,13 @@ class SampledVotes(Aggregator):
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
         return self._stable.event(neighbors)
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         quotient = distance(counts) // int(self.overlap)
         passed = quotient + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
         return _answer_stable_vote(state, counts, passed)
 
 
 @described("mechanisms.SparseVotes")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVotes(Aggregator):
     """Answers stable questions with the exact plurality, at no cost; refuses unstable ones, and halts at the
     `failures`-th refusal (M_svec).
@@ -844,10 +817,7 @@ class SparseVotes(Aggregator):
             "secret": _fixed_digits(vector.threshold + draw(vector.scales[0], entropy)),
         }
 
-    def label(
-        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
-    ) -> tuple[State, Vote]:
-        check_open(self, state)
+    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
         vector = self._vector
         passed = distance(counts) + draw(vector.scales[1], entropy) >= int(state["secret"])
         # A new threshold is drawn for every question, used or not, so that the time it takes reveals nothing.
@@ -857,7 +827,7 @@ class SparseVotes(Aggregator):
         return _answer_stable_vote(state, counts, passed)
 
 
-def _answer_stable_vote(state: State, counts: Counts, passed: bool) -> tuple[State, Vote]:
+def _answer_stable_vote(state: State, counts: Counts, passed: bool) -> Labeled:
     """Return the next state, and the plurality if the test was passed."""
     after = {**state, "asked": state["asked"] + 1, "answered": state["answered"] + int(passed)}
     return after, Vote(int(np.argmax(counts)) if passed else None)

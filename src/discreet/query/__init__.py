@@ -18,8 +18,8 @@ anything is read or charged. A `source` is one of `discreet.tables`.
 from typing import TYPE_CHECKING, Any
 
 from .. import _require
+from ..core.errors import QueryError
 from .answer import Answer
-from .errors import QueryError
 from .mechanism import Query, ask
 from .statistic import SqlStatistic, SqlVector
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlglot import exp
 
+from ..core.domain import Kind, ValueDomain, number
+from ..core.errors import Node, refuse
+from ..core.nodes import Expr, Literal, key, make
 from .binder import Binder, parse_number, refuse_further_arguments
-from .domain import Kind, ValueDomain, number
-from .errors import Node, refuse
-from .nodes import Expr, Literal, key, make
 
 # MIN is answered by the 1% quantile and MAX by the 99% quantile, because the extremes themselves are values
 # of single rows. Not tuned.

@@ -30,16 +30,16 @@ from .._errors import InvalidInput, MissingExtra, UnknownAttribute
 from .._registry import described, from_json, to_json
 from .._text import visible
 from ..accounting import Event
+from ..core.domain import Kind, ValueDomain, constant, number
+from ..core.errors import Refusal
+from ..core.measures import rounding_of
+from ..core.nodes import Expr, Literal, OutputReference, walk
+from ..core.operators import OPERATORS
+from ..core.question import Noise, PublicSize
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
-from .domain import Kind, ValueDomain, constant, number
-from .errors import Refusal
-from .measures import PAIRED, Recipes, rounding_of
-from .nodes import Expr, Literal, OutputReference, walk
-from .operators import OPERATORS
-from .plan import Plan, PublicSize, confidence_of_each
+from .price import confidence_of_each
+from .recipes import PAIRED, Recipes
 from .release import limits_of
-
-Noise = IntegerLaplace | IntegerGaussian | PublicSize
 
 
 @described("query.Mean")
@@ -91,14 +91,14 @@ class MeanColumn:
 
 
 def mean_of(
-    plan: Plan, recipes: Recipes, i: int, measures: list[Any], noises: list[Noise], kept: list[int]
+    recipes: Recipes, i: int, measures: list[Any], noises: list[Noise], kept: list[int]
 ) -> MeanColumn | None:
     """Return the column of averages for output column `i`; None if it is not an AVG by itself. `measures` are
     the released numbers by group, `kept` the groups that are rows of the answer."""
-    expression = plan.outputs[i][1]
+    expression = recipes.plan.outputs[i][1]
     if not (isinstance(expression, OutputReference) and expression.kind == "aggregate"):
         return None
-    recipe, argument = recipes.recipes[expression.index], plan.aggregates[expression.index].argument
+    recipe, argument = recipes.recipes[expression.index], recipes.plan.aggregates[expression.index].argument
     if recipe.function != "avg" or argument is None:
         return None
     count_index, sum_index = recipe.measures
@@ -167,7 +167,6 @@ class Range:
 
 
 def range_of(
-    plan: Plan,
     recipes: Recipes,
     i: int,
     measures: list[Any],
@@ -181,22 +180,20 @@ def range_of(
     `measures`: the noisy integers of each measure, one per group; `keys`: the values of each key, one per
     group; `kept`: the groups that are rows of the answer, in order.
     """
-    expression = plan.outputs[i][1]
+    expression = recipes.plan.outputs[i][1]
     used = [n.index for n in walk(expression) if isinstance(n, OutputReference) and n.kind == "aggregate"]
     chosen = any(recipes.recipes[a].choice is not None for a in used)
     if not used or chosen or expression.domain.kind is not Kind.NUMBER:
         return None
     numbers = sorted({m for a in used for m in recipes.recipes[a].measures})
     return Range(
-        formula=_formula(
-            expression, plan, recipes, numbers, [[column[row] for row in kept] for column in keys]
-        ),
+        formula=_formula(expression, recipes, numbers, [[column[row] for row in kept] for column in keys]),
         released=tuple(tuple(int(measures[m][row]) for row in kept) for m in numbers),
         noises=tuple(noises[m] for m in numbers),
     )
 
 
-def _formula(e: Expr, plan: Plan, recipes: Recipes, numbers: list[int], keys: list[list[Any]]) -> Formula:
+def _formula(e: Expr, recipes: Recipes, numbers: list[int], keys: list[list[Any]]) -> Formula:
     """Return the formula of an expression, as `Range` describes it. `numbers`: the measures that `released`
     holds, in order; `keys`: the values of each key, one per row of the answer."""
     if isinstance(e, Literal):
@@ -207,8 +204,8 @@ def _formula(e: Expr, plan: Plan, recipes: Recipes, numbers: list[int], keys: li
     if isinstance(e, OutputReference) and e.kind == "key":
         return "key", tuple(_plain(v) for v in keys[e.index])
     if not isinstance(e, OutputReference):
-        return e.op, *(_formula(arg, plan, recipes, numbers, keys) for arg in e.args)  # type: ignore[union-attr]
-    recipe, argument = recipes.recipes[e.index], plan.aggregates[e.index].argument
+        return e.op, *(_formula(arg, recipes, numbers, keys) for arg in e.args)  # type: ignore[union-attr]
+    recipe, argument = recipes.recipes[e.index], recipes.plan.aggregates[e.index].argument
     used = [recipes.measures[m] for m in recipe.measures]
     indices = tuple(numbers.index(m) for m in recipe.measures)
     if recipe.function in ("count", "sum"):
@@ -221,7 +218,7 @@ def _formula(e: Expr, plan: Plan, recipes: Recipes, numbers: list[int], keys: li
             indices,
             tuple(m.resolution for m in used),
             shifts,
-            *limits_of(plan.aggregates[e.index]),
+            *limits_of(recipes.plan.aggregates[e.index]),
         )
     ends = float(argument.domain.low), float(argument.domain.high)
     return recipe.function, indices, tuple(m.resolution for m in used), used[1].center * used[1].step, *ends

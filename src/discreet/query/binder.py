@@ -26,13 +26,13 @@ from typing import Any
 from sqlglot import ErrorLevel, exp
 
 from .._require import did_you_mean
+from ..core.domain import EXACT, HUGE, Kind
+from ..core.errors import Node, Refusal, position, refuse
+from ..core.nodes import Column, Expr, Literal, make
+from ..core.operators import OPERATORS
+from ..core.sources import is_within_range
 from ..tables.semantics import INTEGERS
-from .domain import EXACT, HUGE, Kind
-from .errors import Node, Refusal, position, refuse
-from .nodes import Column, Expr, Literal, make
-from .operators import OPERATORS
 from .parse import FUNCTIONS, why_not
-from .sources import is_within_range
 
 # A number as an analyst would type it between quotes.
 _NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")

@@ -19,8 +19,8 @@ import numpy as np
 
 from .. import _require, inference
 from .._errors import InvalidInput
+from ..core.question import PublicSize
 from .answer import Answer
-from .plan import PublicSize
 
 # The variance of an exact number, relative to the smallest one of a noisy number: its weight in least squares
 # is a billion times larger, and far from the precision of floats. Not tuned.

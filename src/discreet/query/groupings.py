@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from .._public import Public
+from ..core.errors import Node, QueryError, refuse
+from ..core.form import counts_every_row
+from ..core.nodes import OutputReference
 from .binder import by_position, named
-from .errors import Node, QueryError, refuse
-from .measures import Recipes
-from .nodes import OutputReference
 from .parse import deep_nesting_refused, hinted, parse
-from .plan import Plan, plan, public_rows
+from .plan import Plan, plan
+from .recipes import Recipes
 from .release import direct
 
 if TYPE_CHECKING:
@@ -172,11 +173,12 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
     only_counts = all(m.kind in ("rows", "present") for m in recipes.measures) and not recipes.choices
     # every output is a key or one count
     direct_only = all(
-        direct(planned, recipes, i) is not None or (isinstance(e, OutputReference) and e.kind == "key")
+        direct(recipes, i) is not None or (isinstance(e, OutputReference) and e.kind == "key")
         for i, (_, e) in enumerate(planned.outputs)
     )
     # a count that is exact by itself would get noise here
-    exact = public_rows(planned, public) is not None and any(m.kind == "rows" for m in recipes.measures)
+    every_row = public.size is not None and counts_every_row(planned.source, planned.keys, public)
+    exact = every_row and any(m.kind == "rows" for m in recipes.measures)
     if (
         planned.many
         or exact

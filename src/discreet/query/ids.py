@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .._public import Categories, Text
+from ..core.nodes import Call, Column, Expr, walk
+from ..core.scan import Kinds
+from ..core.sources import Filtered, From, Joined, Marked, Projected, Scan, children, scans, unit_scan
 from ..tables.columns import can_match, no_match
-from .nodes import Call, Column, Expr, walk
-from .scan import Kinds
-from .sources import Filtered, From, Joined, Marked, Projected, Scan, children, scans, unit_scan
 
 # operators that compare their first argument with each other one
 _EQUALITIES = ("=", "<>", "same", "in")

@@ -38,119 +38,28 @@ from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described, to_json
 from .._require import PRICE, Limit, Real, at_least
-from ..accounting import Event, NonPrivate, NoOp, pure
-from ..mechanisms.protocols import Mechanism, Release, check_source, release
+from ..accounting import NonPrivate, NoOp, pure
+from ..core.choosing import SparseCounts, best
+from ..core.domain import Kind
+from ..core.errors import QueryError
+from ..core.exact import Exact, measure
+from ..core.nodes import OutputReference, walk
+from ..core.question import NoisyNumbers, Question, QuestionMechanism, shown_groups
 from ..sampling import Entropy
 from ..tables import Source
 from ..tables.engines.duckdb import engine_of
-from . import price
 from .answer import Answer, mean_of, range_of
-from .domain import Kind
-from .errors import QueryError
-from .exact import Exact, measure, plan_statements, shown
-from .measures import Bounding, Choice, Recipes, SparseCounts, bounding_of
-from .nodes import OutputReference, walk
-from .plan import Plan, plan, public_rows
+from .ids import refuse_unlike_ids
+from .plan import Plan, plan
 from .preview import Preview, chosen, hidden, hints, keys, notes, predicted, public_columns, words
-from .price import Allocation, PriceTarget, Selector, allocate, shape_of
+from .price import PriceTarget, allocate, shape_of
+from .recipes import Recipes, bounding_of
 from .release import direct, key_columns, rows_of, table
-
-# scores below this bound are computed in 64 bits without overflow
-_SAFE = 1 << 62
-
-
-def scores(counts: Any, q: Fraction) -> Any:
-    """Return the score of each candidate for the quantile q = a/b: minus b times the distance between the
-    rank of the quantile and the ranks of the candidate, an integer that is at most 0.
-
-    In a group of n rows the quantile has the rank a n / b. A candidate with `below` rows below it and `at`
-    rows equal to it has the ranks from `below` to `below + at`; its score is 0 where a n / b is among these.
-    """
-    a, b = q.numerator, q.denominator
-    total = counts.sum(axis=-1, keepdims=True)
-    # more rows than any table has; Python's integers do not overflow
-    if counts.size and int(total.max()) >= _SAFE // b:
-        counts = counts.astype(object)
-        total = total.astype(object)
-    upto = np.cumsum(counts, axis=-1)
-    below = upto - counts
-    return -np.maximum(np.maximum(b * below - a * total, a * total - b * upto), 0)
-
-
-def pick(
-    choice: Choice, selector: Selector, counts: SparseCounts, entropy: Entropy, check: Callable[[], None]
-) -> Any:
-    """Return one private choice for every group, many groups at a time; `check` is called in between, and may
-    raise an error at a deadline.
-
-    The time for one group depends on the number of candidates alone (tens of nanoseconds per candidate), and
-    not on the rows of the group.
-    """
-    picked = []
-    for start in range(0, counts.shape[0], counts.rows_at_once):
-        check()
-        group_scores = _candidate_scores(choice, counts.dense(start, start + counts.rows_at_once))
-        if group_scores.dtype == object:
-            picked.append(
-                np.array([np.atleast_1d(selector.pick(row, entropy)) for row in group_scores], dtype=np.int64)
-            )
-        else:
-            picked.append(selector.pick_rows(group_scores, entropy))
-    return _name_choices(choice, _stack_choices(choice, picked))
-
-
-def best(choice: Choice, counts: SparseCounts) -> Any:
-    """Return the choice without noise, for tests of semantics and for trial runs on an empty table: the first
-    of the candidates with the best score."""
-    k = int(choice.parameter) if choice.kind == "top" else 1
-    picked = []
-    for start in range(0, counts.shape[0], counts.rows_at_once):
-        group_scores = _candidate_scores(choice, counts.dense(start, start + counts.rows_at_once))
-        picked.append(np.argsort(-group_scores.astype(float), axis=1, kind="stable")[:, :k])
-    return _name_choices(choice, _stack_choices(choice, picked))
-
-
-def _candidate_scores(choice: Choice, counts: Any) -> Any:
-    """Return the score of each candidate in each group; for the most common values it is the count."""
-    return scores(counts, choice.parameter) if choice.kind == "quantile" else counts
-
-
-def _stack_choices(choice: Choice, picked: list[Any]) -> list[Any]:
-    """Return the chosen candidates of all groups: one index per group, or a list of indices for the k most
-    common values."""
-    together = np.concatenate(picked) if picked else np.zeros((0, 1), np.int64)
-    result: list[Any] = together.tolist() if choice.kind == "top" else together[:, 0].tolist()
-    return result
-
-
-def _name_choices(choice: Choice, chosen: list[Any]) -> Any:
-    """Return, per group, the values of the chosen candidates instead of their indices; dates are ISO texts,
-    as they are in keys."""
-    if choice.kind == "quantile":
-        domain = choice.expression.domain
-        values = [float(choice.first + int(i) * choice.step) for i in chosen]
-        return np.clip(np.array(values, dtype=float), domain.low, domain.high)
-    if choice.kind == "top":
-        lists = np.empty(len(chosen), dtype=object)
-        for g, indices in enumerate(chosen):
-            lists[g] = tuple(shown(choice.values[i]) for i in indices)
-        return lists
-    modes = [shown(choice.values[int(i)]) for i in chosen]
-    numeric = all(isinstance(v, int) and not isinstance(v, bool) for v in choice.values)
-    return np.array(modes, dtype=float if numeric else object)
-
 
 # The largest number of groups times candidates of all choices (quantiles, modes and top values, which the
 # exponential mechanism picks) of one query: a few seconds' work. It is checked before the charge; groups that
 # are not public count as one there, as their number is private.
 MAX_CANDIDATES = 1 << 27
-# The key of the row that holds the groups that are not shown (`Query.other`). A shown group may have the same
-# key.
-OTHER = "other"
-
-
-def _no_deadline() -> None:
-    """Do nothing: the check of a deadline where the engine has no limit of time."""
 
 
 def _check_delta(*, delta: float) -> None:
@@ -168,7 +77,7 @@ def _check_weights(*, weights: tuple[tuple[str, Real], ...]) -> None:
 
 @described("query.Query")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query(Mechanism):
+class Query(QuestionMechanism):
     """One SQL query at one price.
 
     `epsilon` with `delta`, or `rho`: the price of the complete answer. `rows`, `groups`: how many rows of one
@@ -196,10 +105,8 @@ class Query(Mechanism):
     noise: str = "auto"
     weights: Annotated[tuple[tuple[str, Real], ...], Limit(_check_weights)] = ()
     other: bool = False
-    _plan: Plan = field(init=False, repr=False, compare=False)
     _recipes: Recipes = field(init=False, repr=False, compare=False)
-    _bounding: Bounding = field(init=False, repr=False, compare=False)
-    _allocation: Allocation = field(init=False, repr=False, compare=False)
+    question: Question = field(init=False, repr=False, compare=False)
     # The plan, and the errors that the intervals do not cover, in words; and the delta that is spent: 0 where
     # all noise is Laplace and all groups are public.
     words: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -208,37 +115,37 @@ class Query(Mechanism):
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
-        set_field(self, "_plan", plan(self.sql, self.public).of(self.public))
-        set_field(self, "_recipes", Recipes(self._plan))
-        unit = self.public.unit
-        rows, groups = self.rows or unit.rows, self.groups or unit.groups
-        set_field(self, "_bounding", bounding_of(self._plan, rows, groups))
-        one_text_key = len(self._plan.keys) == 1 and self._plan.keys[0].expression.domain.kind is Kind.TEXT
-        if self.other and (self._plan.known_keys or self._recipes.choices or not one_text_key):
+        planned = plan(self.sql, self.public).of(self.public)
+        recipes, unit = Recipes(planned), self.public.unit
+        set_field(self, "_recipes", recipes)
+        bounding = bounding_of(planned, self.rows or unit.rows, self.groups or unit.groups)
+        one_text_key = len(planned.keys) == 1 and planned.keys[0].expression.domain.kind is Kind.TEXT
+        if self.other and (planned.known_keys or recipes.choices or not one_text_key):
             raise InvalidInput(
                 "other=True adds up the groups that are not shown: it needs one key that is a text nobody "
                 "declared, and counts or sums."
             )
-        if self.other and any(m.kind in ("distinct", "units") for m in self._recipes.measures):
+        if self.other and any(m.kind in ("distinct", "units") for m in recipes.measures):
             raise InvalidInput("COUNT(DISTINCT ...) of several groups cannot be added up for other=True.")
         self._check_choices()
-        set_field(self, "_allocation", allocate(self._shape(), self._target()))
-        if self._allocation.selection is not None:
-            # probabilities of showing a group that are too small to be tabulated are refused here, before the
-            # charge
-            price.units_always_shown(*self._allocation.selection)
-        parts = (self.public, self._plan, self._recipes, self._bounding, self._allocation, self.other)
-        set_field(self, "words", words(*parts))
-        set_field(self, "notes", notes(*parts))
+        form = recipes.form(bounding, other=self.other)
+        allocation = allocate(shape_of(form, self._weights()), self._target())
+        set_field(self, "question", Question(form=form, **allocation._asdict()))
+        set_field(self, "words", words(recipes, self.question))
+        set_field(self, "notes", notes(recipes, self.question))
         is_pure = pure.epsilon_of(self.event) is not None
         set_field(self, "_shown_delta", 0.0 if is_pure else float(self.delta))
         self._try_outputs()
 
+    @property
+    def _plan(self) -> Plan:
+        return self._recipes.plan
+
     def rehearse(self, source: Source) -> None:
-        """Write the engine's queries, and let the engine plan them, so that a query that cannot be written or
-        planned, or a join that would find nothing, is refused before it is charged. The run uses the same
-        texts."""
-        plan_statements(self._plan, self._recipes, self._bounding, engine_of(source))
+        """Let the engine plan the statements, so that a query that cannot be planned, or a join that would
+        find nothing, is refused before it is charged."""
+        refuse_unlike_ids(self.question.form.source, engine_of(source).id_kinds)
+        QuestionMechanism.rehearse(self, source)
 
     def _try_outputs(self) -> None:
         """Compute the answer for one empty group, so that expressions that fail are refused when the query is
@@ -253,7 +160,7 @@ class Query(Mechanism):
         empty = np.zeros(0, np.int64)
         choices = [best(c, SparseCounts.of(empty, empty, empty, (1, c.width))) for c in self._recipes.choices]
         try:
-            self._answer(keys, zeros, choices, True)
+            self.finish(NoisyNumbers(keys, zeros, choices), True)
         except (ArithmeticError, RecursionError, TypeError, ValueError):
             raise QueryError(
                 "what SELECT, HAVING or ORDER BY do with the aggregates cannot be computed."
@@ -272,17 +179,6 @@ class Query(Mechanism):
     def _target(self) -> PriceTarget:
         epsilon, rho = (None if v is None else _require.exact(v, "price") for v in (self.epsilon, self.rho))
         return PriceTarget(epsilon=epsilon, delta=float(self.delta), rho=rho, noise=self.noise)
-
-    def _shape(self) -> Any:
-        return shape_of(
-            self._plan,
-            self._recipes,
-            self._bounding,
-            self.public.neighbors,
-            self._weights(),
-            self.other,
-            public_rows(self._plan, self.public),
-        )
 
     def _weights(self) -> list[Fraction]:
         """Return the weight of every measure, then of every choice, then (where groups are not public) of the
@@ -313,11 +209,6 @@ class Query(Mechanism):
         return parts
 
     @property
-    def event(self) -> Event:
-        """The price of a run, as the accountant composes it."""
-        return self._allocation.event
-
-    @property
     def declared_groups(self) -> int | None:
         """How many groups the answer has; None where they are not declared."""
         return self._plan.groups
@@ -338,9 +229,9 @@ class Query(Mechanism):
             {
                 "plan": self._plan.key,
                 "public": to_json(self.public),
-                "bounding": [self._bounding.rows, self._bounding.groups],
+                "bounding": [self.question.form.bounding.rows, self.question.form.bounding.groups],
                 "event": to_json(self.event),
-                "noises": to_json(self._allocation.noises),
+                "noises": to_json(self.question.noises),
                 "other": self.other,
             },
             sort_keys=True,
@@ -367,7 +258,7 @@ class Query(Mechanism):
 
     def preview(self, confidence: float = 0.95) -> Preview:
         """Return the price, error and plan, without touching data."""
-        errors = predicted(self.public, self._plan, self._recipes, self._allocation, confidence)
+        errors = predicted(self._recipes, self.question, confidence)
         epsilon, rho = self._shown_price
         return Preview(
             columns=self.columns,
@@ -378,75 +269,56 @@ class Query(Mechanism):
             confidence=confidence,
             errors=errors,
             groups=self._plan.groups,
-            plan=self.words + hints(self.public, self._plan, self._recipes, self._bounding),
+            plan=self.words + hints(self._recipes, self.question),
             notes=self.notes,
             keys=keys(self._plan),
-            chosen=chosen(self._plan, self._recipes),
-            exact=public_columns(self._plan, self._recipes, self._allocation),
+            chosen=chosen(self._recipes),
+            exact=public_columns(self._recipes, self.question),
         )
 
-    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        """Run the query on the data: the curator calls this after the charge. Drawn first, before any noise,
-        is the key of the hash that chooses which rows and groups of a unit count (`compile`)."""
-        check_source(self.public, source)
-        check = engine_of(source).stopwatch()
-        exact = self._measure(source, entropy.integer(63))
-        answer = self._noisy(exact, entropy, check)
-        return release(answer, event=self.event, entropy=entropy, error=answer.error)
-
     def _measure(self, source: Source, key: int) -> Exact:
-        return measure(self._plan, self._recipes, self._bounding, engine_of(source), key)
+        """Return the exact numbers, for tests only. No public method calls it."""
+        return measure(self.question.form, engine_of(source), key)
 
-    def _noisy(self, exact: Exact, entropy: Entropy, check: Callable[[], None] = _no_deadline) -> Answer:
-        """Select the groups, add the noise, make the choices, and compute the answer from these released
-        results alone; `check` raises when the deadline has passed. Draws come in this order."""
-        if self._allocation.selection is not None:
-            epsilon, delta = self._allocation.selection
-            is_shown = price.select(exact.units, epsilon=epsilon, delta=delta, entropy=entropy)
-            exact = _select_groups(exact, is_shown, self.other)
-        pairs = zip(self._allocation.noises, exact.measures, strict=True)
-        measures = [noise(values, entropy=entropy) for noise, values in pairs]
-        trios = zip(self._recipes.choices, self._allocation.selectors, exact.scores, strict=True)
-        choices = [pick(choice, selector, counts, entropy, check) for choice, selector, counts in trios]
-        check()
-        return self._answer(exact.keys, measures, choices, entropy.private)
+    def _noisy(self, exact: Exact, entropy: Entropy) -> Answer:
+        """Return an answer from exact numbers, for tests only. No public method calls it."""
+        return self.finish(self.question.answered(exact, entropy), entropy.private)[0]
 
     def _without_noise(self, source: Source, key: int) -> list[list[Any]]:
         """Return the exact rows, for tests of semantics only. No public method calls it."""
         exact = self._measure(source, key)
         if not self._plan.known_keys:
-            exact = _select_groups(exact, np.ones(len(exact.keys), dtype=bool), False)
+            exact = shown_groups(exact, np.ones(len(exact.keys), dtype=bool))
         choices = [
             best(choice, counts) for choice, counts in zip(self._recipes.choices, exact.scores, strict=True)
         ]
-        rows, _ = rows_of(self._plan, self._recipes, exact.keys, exact.measures, choices)
+        rows, _ = rows_of(self._recipes, exact.keys, exact.measures, choices)
         return [list(row) for row in rows]
 
     def restated(self, answer: Answer) -> Answer:
         """Return a stored answer to an equal query with this query's SQL."""
         return replace(answer, sql=self.sql)
 
-    def _answer(self, keys: list[Any], measures: list[Any], choices: list[Any], private: bool) -> Answer:
-        """Compute the answer from released numbers; `private` is False if their noise came from a seed."""
-        noises = list(self._allocation.noises)
-        rows, deviations, kept = table(self._plan, self._recipes, keys, measures, choices, noises)
+    def finish(self, released: NoisyNumbers, private: bool) -> tuple[Answer, Callable[..., Any]]:
+        """Compute the answer, and its errors, from released numbers; `private` is False if their noise came
+        from a seed."""
+        keys, measures, noises = released.keys, released.measures, list(self.question.noises)
+        rows, deviations, kept = table(self._recipes, keys, measures, released.choices, noises)
         # Intervals: a column that is one measure has exact ones from its noise, an average those of
         # `mean_of`, and any other number those of `range_of`.
-        direct_measures = [direct(self._plan, self._recipes, i) for i in range(len(self._plan.outputs))]
+        direct_measures = [direct(self._recipes, i) for i in range(len(self._plan.outputs))]
         exact_noise = [
             None if m is None else (noises[m], self._recipes.measures[m].resolution) for m in direct_measures
         ]
-        means = [
-            mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(direct_measures))
-        ]
+        means = [mean_of(self._recipes, i, measures, noises, kept) for i in range(len(direct_measures))]
         columns, (epsilon, rho) = key_columns(self._plan, keys), self._shown_price
         ranges = [
             None
             if direct_measures[i] is not None or means[i] is not None
-            else range_of(self._plan, self._recipes, i, measures, noises, columns, kept)
+            else range_of(self._recipes, i, measures, noises, columns, kept)
             for i in range(len(direct_measures))
         ]
-        return Answer(
+        answer = Answer(
             columns=self.columns,
             rows=tuple(rows),
             deviations=tuple(deviations),
@@ -459,37 +331,9 @@ class Query(Mechanism):
             rho=rho,
             sql=self.sql,
             plan=self.words,
-            notes=self.notes if keys else (hidden(self.public, self._allocation), *self.notes),
+            notes=self.notes if keys else (hidden(self.question), *self.notes),
         )
-
-
-def _take_groups(exact: Exact, groups: Any) -> Exact:
-    """Return the same numbers for some of the groups, given by their indices."""
-    return Exact(
-        [exact.keys[i] for i in groups],
-        [m[groups] for m in exact.measures],
-        [s.take(groups) for s in exact.scores],
-        None if exact.units is None else exact.units[groups],
-    )
-
-
-def _select_groups(exact: Exact, is_shown: Any, other: bool) -> Exact:
-    """Return the groups that are shown, sorted by their keys as texts; with `other`, the measures of all
-    hidden groups are added up as one more group, which has no scores: `Query` refuses choices then."""
-    indices = sorted(np.flatnonzero(is_shown).tolist(), key=lambda i: tuple(map(str, exact.keys[i])))
-    shown = _take_groups(exact, np.array(indices, dtype=np.int64))
-    if other:
-        # Python's integers, which do not overflow
-        hidden_totals = [
-            m[~is_shown].sum() if m.dtype == object else int(sum(m[~is_shown].tolist()))
-            for m in exact.measures
-        ]
-        shown.keys.append((OTHER,))
-        shown.measures = [
-            np.array([*m.tolist(), total], dtype=object)
-            for m, total in zip(shown.measures, hidden_totals, strict=True)
-        ]
-    return shown
+        return answer, answer.error
 
 
 # The largest epsilon that is tried: beyond it nothing is protected. Not tuned.

@@ -30,7 +30,7 @@ from sqlglot.optimizer.scope import traverse_scope
 from .._public import Public
 from .._require import did_you_mean
 from .._text import is_text
-from .errors import Node, QueryError, refuse
+from ..core.errors import Node, QueryError, refuse
 
 # Functions whose result changes from run to run.
 _CHANGING = (exp.Rand, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentDatetime, exp.Uuid)

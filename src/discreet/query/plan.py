@@ -5,34 +5,28 @@ A plan consists of the nodes of `nodes` and `sources` alone, and holds nothing o
 construct that no rule translates cannot reach the engine. `Plan.key` is stable text: two queries that differ
 in layout, aliases of tables, or letter case outside texts and names of output columns, have one key.
 
-Releases the number of rows as it is where it is public: under replace and zero_out neighbors have the same
-size, and the steward declares it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
-import numpy as np
 from sqlglot import exp
 
-from .._public import ADD_REMOVE, Neighbors, Public
-from .._registry import described
-from ..accounting import Event, NoOp
-from ..sampling import Entropy
+from .._public import Public
+from ..core.domain import EXACT, Kind, ValueDomain
+from ..core.errors import Node, QueryError, Refusal, refuse
+from ..core.form import checked, groups_of
+from ..core.measures import GroupKey
+from ..core.nodes import Call, Expr, Literal, OutputReference, computable, key, make, walk
+from ..core.sources import Carried, From, source_key
 from .aggregates import Aggregate, Aggregates, result_of
 from .binder import Binder, by_position, named, only
-from .domain import EXACT, Kind, ValueDomain
-from .errors import Node, QueryError, Refusal, refuse
-from .nodes import Call, Expr, Literal, OutputReference, computable, key, make, walk
 from .parse import hinted, parse, why_not
-from .relation import Relations, Scope
-from .sources import Carried, From, Relation, Scan, carried, check_expression, scope_of, source_key
+from .relation import Relation, Relations, Scope
 
 __all__ = ["Aggregate", "Call", "GroupKey", "Plan", "plan"]
 
@@ -41,16 +35,6 @@ __all__ = ["Aggregate", "Call", "GroupKey", "Plan", "plan"]
 MAX_GROUPS = 1 << 20
 # The most aggregates of one query: each gets a share of the price. Not tuned.
 MAX_AGGREGATES = 100
-
-
-@dataclass(frozen=True, slots=True)
-class GroupKey:
-    """Holds a key of GROUP BY. `values`: all values it can have, None if these are not public; `written`: the
-    key as SQL, for messages."""
-
-    expression: Expr
-    values: tuple[object, ...] | None
-    written: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +59,9 @@ class Plan:
     carried: Carried = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        whose, scope = carried(self.source, self.public), scope_of(self.source)
-        if whose is None:
-            raise QueryError("only public tables are read, and no privacy is needed for these.")
-        for k in self.keys:
-            check_expression(k.expression, scope)
-            # 0, 0.0 and -0.0 are one value to engines, as they are to a set.
-            if k.values is not None and len(set(k.values)) < len(k.values):
-                raise QueryError(f"a public value of {k.written} is listed twice.")
-        for a in self.aggregates:
-            for argument in (a.argument, a.second):
-                if argument is not None:
-                    check_expression(argument, scope)
-        object.__setattr__(self, "carried", whose)
+        arguments = [part for a in self.aggregates for part in (a.argument, a.second) if part is not None]
+        expressions = (*(k.expression for k in self.keys), *arguments)
+        object.__setattr__(self, "carried", checked(self.source, self.public, expressions))
 
     def of(self, public: Public) -> Plan:
         """Return this plan; refuse it if it was made with other public facts than those that are priced."""
@@ -108,12 +82,7 @@ class Plan:
     @property
     def groups(self) -> int | None:
         """How many groups there are, if that is public."""
-        total = 1
-        for k in self.keys:
-            if k.values is None:
-                return None
-            total *= len(k.values)
-        return total
+        return groups_of(self.keys)
 
     @property
     def key(self) -> str:
@@ -425,56 +394,3 @@ def _countable(domain: ValueDomain) -> bool:
     and their declared bounds, if any, so small that no two of them are the same DOUBLE to the engine."""
     ends = [abs(end) for end in (domain.low, domain.high) if math.isfinite(end)]
     return domain.kind is Kind.NUMBER and domain.integral and all(end < EXACT for end in ends)
-
-
-@described("query.PublicSize")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublicSize:
-    """Stands in the place of noise for a count that is public.
-
-    Guarantee: no privacy loss: the event is `NoOp`.
-    Proof:     what is released is `value`, whatever the data.
-    """
-
-    value: int
-    neighbors: Neighbors
-
-    @property
-    def event(self) -> Event:
-        return NoOp(neighbors=self.neighbors)
-
-    @property
-    def standard_deviation(self) -> float:
-        return 0.0
-
-    @property
-    def mean_squared_error(self) -> float:
-        return 0.0
-
-    def error(self, confidence: float = 0.95) -> int:
-        """Return 0, with any confidence."""
-        return 0
-
-    def __call__(self, values: Any, /, *, entropy: Entropy) -> Any:
-        """Return the public number in the place of the engine's."""
-        return np.full(np.shape(values), self.value, dtype=np.int64)
-
-
-def confidence_of_each(confidence: float, noises: Iterable[Any]) -> float:
-    """Return the confidence with which each noise must be within its error, so that all are with `confidence`
-    (a union bound)."""
-    count = sum(not isinstance(noise, PublicSize) for noise in noises)
-    return 1 - (1 - confidence) / max(count, 1)
-
-
-def public_rows(plan: Plan, public: Public) -> int | None:
-    """Return how many rows a plan counts in its one group, if that is public; else None.
-
-    It is where the steward declares the size and neighbors have the same one, where a row is the unit, and
-    where every row of the main table counts: no condition, no join, no GROUP BY. Which rows a condition
-    leaves, or how many values are missing, is private. Sources check a declared size when they are opened.
-    """
-    source = plan.source
-    every_row = isinstance(source, Scan) and source.table == public.table and not (plan.keys or plan.many)
-    of_rows = public.neighbors is not ADD_REMOVE and public.unit.column is None
-    return public.size if every_row and of_rows else None

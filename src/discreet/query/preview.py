@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 from .. import _require
 from .._public import ADD_REMOVE, Categories, Public
 from ..accounting import Event
+from ..core.choosing import Selector, units_always_shown
+from ..core.form import Form, counts_every_row
+from ..core.measures import Choice
+from ..core.nodes import Call, Column, Expr, OutputReference, walk
+from ..core.question import PublicSize, Question
+from ..core.sources import Filtered, Joined, Scan, columns_of, expressions_of, scans
 from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
-from .measures import Bounding, Choice, Recipes
-from .nodes import Call, Column, Expr, OutputReference, walk
-from .plan import Plan, PublicSize, confidence_of_each, public_rows
-from .price import Allocation, Selector, units_always_shown
+from .plan import Plan
+from .price import confidence_of_each
+from .recipes import Recipes
 from .release import direct
-from .sources import Filtered, Joined, Scan, columns_of, expressions_of, scans
 
 # the confidence of the errors in the sentences below
 PROMISED = 0.95
@@ -92,16 +96,16 @@ def keys(plan: Plan) -> tuple[str, ...]:
     return tuple(name for name, expression in plan.outputs if not aggregated(expression))
 
 
-def chosen(plan: Plan, recipes: Recipes) -> tuple[str, ...]:
+def chosen(recipes: Recipes) -> tuple[str, ...]:
     """Return the output columns that are computed from a chosen value: their error, in the unit of the
     column, depends on the data."""
-    return tuple(name for name, e in plan.outputs if any(_choices_in(e, recipes)))
+    return tuple(name for name, e in recipes.plan.outputs if any(_choices_in(e, recipes)))
 
 
-def public_columns(plan: Plan, recipes: Recipes, allocation: Allocation) -> tuple[str, ...]:
+def public_columns(recipes: Recipes, question: Question) -> tuple[str, ...]:
     """Return the output columns that are a public number."""
-    shown = [(name, direct(plan, recipes, i)) for i, (name, _) in enumerate(plan.outputs)]
-    return tuple(n for n, m in shown if m is not None and isinstance(allocation.noises[m], PublicSize))
+    shown = [(name, direct(recipes, i)) for i, (name, _) in enumerate(recipes.plan.outputs)]
+    return tuple(n for n, m in shown if m is not None and isinstance(question.noises[m], PublicSize))
 
 
 def _choices_in(expression: Expr, recipes: Recipes) -> list[Choice]:
@@ -121,9 +125,7 @@ def aggregated(expression: Expr) -> bool:
     return isinstance(expression, OutputReference) and expression.kind == "aggregate"
 
 
-def predicted(
-    public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float
-) -> tuple[float | None, ...]:
+def predicted(recipes: Recipes, question: Question, confidence: float) -> tuple[float | None, ...]:
     """Return, for each output column, the error that its value stays within with `confidence`; None where it
     is not known beforehand. It is exact for counts and sums, and an approximation for averages over all rows
     of a table whose size is declared.
@@ -134,34 +136,32 @@ def predicted(
     expression that may be NULL is private, so that such an average has no error beforehand. Missing values
     (NULL) of a declared column are taken to be few.
     """
-    return tuple(_error(public, plan, recipes, allocation, confidence, i) for i in range(len(plan.outputs)))
+    return tuple(_error(recipes, question, confidence, i) for i in range(len(recipes.plan.outputs)))
 
 
-def _error(
-    public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float, i: int
-) -> float | None:
+def _error(recipes: Recipes, question: Question, confidence: float, i: int) -> float | None:
     """Return the error of output column `i` as `predicted` says."""
-    measure = direct(plan, recipes, i)
+    measure = direct(recipes, i)
     if measure is not None:
-        return float(allocation.noises[measure].error(confidence) * recipes.measures[measure].resolution)
-    expression = plan.outputs[i][1]
+        return float(question.noises[measure].error(confidence) * recipes.measures[measure].resolution)
+    public, expression = question.form.public, recipes.plan.outputs[i][1]
     if not (
         isinstance(expression, OutputReference)
         and expression.kind == "aggregate"
         and public.size
-        and not plan.keys
+        and not recipes.plan.keys
     ):
         return None
     recipe = recipes.recipes[expression.index]
-    argument = plan.aggregates[expression.index].argument
-    if recipe.function != "avg" or not _of_everybody(public, plan, argument):
+    argument = recipes.plan.aggregates[expression.index].argument
+    if recipe.function != "avg" or not _of_everybody(public, recipes.plan, argument):
         return None
     count, total = recipe.measures
     # the largest absolute value of a summand, which may be a value less the middle of its range
     largest = max(abs(recipes.measures[total].low), abs(recipes.measures[total].high)) * float(
         recipes.measures[total].step
     )
-    noises = allocation.noises[count], allocation.noises[total]
+    noises = question.noises[count], question.noises[total]
     count_error, sum_error = (noise.error(confidence_of_each(confidence, noises)) for noise in noises)
     return float(sum_error * recipes.measures[total].resolution + largest * count_error) / public.size
 
@@ -187,22 +187,21 @@ def protects(public: Public) -> str:
     return f"Protects {unit}, under {neighbors}."
 
 
-def words(
-    public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, allocation: Allocation, other: bool
-) -> tuple[str, ...]:
+def words(recipes: Recipes, question: Question) -> tuple[str, ...]:
     """Return the plan in words, one sentence per step."""
+    public, bounding = question.form.public, question.form.bounding
     lines = [protects(public)]
-    if plan.many:
+    if recipes.plan.many:
         lines.append(
             (
                 f"Of one {public.unit.column or 'row'} at most {many(bounding.rows, 'row')} "
                 f"{'counts' if bounding.rows == 1 else 'count'} in a group"
             )
-            + _in_groups(plan, bounding)
+            + _in_groups(question.form)
             + "."
         )
-    lines.append(_grouping(plan, allocation, other))
-    for m, noise in zip(recipes.measures, allocation.noises, strict=True):
+    lines.append(_grouping(question))
+    for m, noise in zip(recipes.measures, question.noises, strict=True):
         if isinstance(noise, PublicSize):
             lines.append(
                 f"The number of rows, {noise.value:,}, is public under {public.neighbors}: no noise."
@@ -221,46 +220,45 @@ def words(
         lines.append(
             f"Measures {name} in each group, with {distribution} noise of standard deviation {deviation:.4g}."
         )
-    lines += [
-        _choosing(c, selector) for c, selector in zip(recipes.choices, allocation.selectors, strict=True)
-    ]
+    lines += [_choosing(c, selector) for c, selector in zip(recipes.choices, question.selectors, strict=True)]
     return tuple(lines)
 
 
-def notes(
-    public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, allocation: Allocation, other: bool
-) -> tuple[str, ...]:
+def notes(recipes: Recipes, question: Question) -> tuple[str, ...]:
     """Say what the errors beside the numbers do not cover: which rows are missing from the answer because of
     limits per unit and of bounds, what MIN and MAX stand for, and how far off chosen values are."""
-    lines = not_whole(plan)
-    if public_names := public_columns(plan, recipes, allocation):
+    public, bounding = question.form.public, question.form.bounding
+    lines = not_whole(recipes.plan)
+    if public_names := public_columns(recipes, question):
         lines.append(
             f"{', '.join(public_names)}: exact and free, as the size is public under {public.neighbors}"
         )
     # a unit counts once per group, however many rows it has
     once = all(m.kind == "units" for m in recipes.measures) and not recipes.choices
     # a unit may have rows in more groups than it counts in
-    limits_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
-    if plan.many and once and limits_groups:
+    limits_groups = bool(recipes.plan.keys) and (recipes.plan.groups or math.inf) > bounding.groups
+    if recipes.plan.many and once and limits_groups:
         limit = many(bounding.groups, "group")
         lines.append(f"counts one {public.unit.column} in at most {limit}; {_BEYOND}")
-    if plan.many and not once:
+    if recipes.plan.many and not once:
         groups = f" in each of at most {many(bounding.groups, 'group')}" if limits_groups else ""
         lines.append(
             f"counts at most {many(bounding.rows, 'row')} of one {public.unit.column}{groups}; {_BEYOND}"
         )
-    if any(a.function == "quantile" and a.parameter in (EXTREME, 1 - EXTREME) for a in plan.aggregates):
+    if any(
+        a.function == "quantile" and a.parameter in (EXTREME, 1 - EXTREME) for a in recipes.plan.aggregates
+    ):
         lines.append("MIN and MAX are the 1% and 99% quantiles")
-    if any(k.expression.domain.nullable for k in plan.keys) and not other:
+    if any(k.expression.domain.nullable for k in recipes.plan.keys) and not question.form.gathered:
         lines.append("rows whose GROUP BY value is missing or not declared are in no group")
-    if categories := _categories_used(plan):
+    if categories := _categories_used(recipes.plan):
         lines.append(f"values of {', '.join(categories)} that are not declared are missing values")
     if any(m.kind in ("sum", "square") for m in recipes.measures) or recipes.choices:
         lines.append("numbers beyond their declared bounds count as the bound")
-    for choice, selector in zip(recipes.choices, allocation.selectors, strict=True):
-        names = [name for name, e in plan.outputs if choice in _choices_in(e, recipes)]
+    for choice, selector in zip(recipes.choices, question.selectors, strict=True):
+        names = [name for name, e in recipes.plan.outputs if choice in _choices_in(e, recipes)]
         if names:
-            lines.append(f"{', '.join(names)}: {_off(public, plan, choice, selector)}")
+            lines.append(f"{', '.join(names)}: {_off(public, recipes.plan, choice, selector)}")
     return tuple(dict.fromkeys(lines))
 
 
@@ -332,12 +330,12 @@ def _off(public: Public, plan: Plan, choice: Choice, selector: Selector) -> str:
     return f"{fact}. Of fewer than {least:,} rows{' in a group' if plan.keys else ''} it is useless"
 
 
-def hints(public: Public, plan: Plan, recipes: Recipes, bounding: Bounding) -> tuple[str, ...]:
+def hints(recipes: Recipes, question: Question) -> tuple[str, ...]:
     """Say what would make the answer better, for a preview."""
-    lines = []
+    public, bounding, lines = question.form.public, question.form.bounding, []
     counts = not recipes.choices and all(m.kind in ("rows", "present") for m in recipes.measures)
-    groups = min(bounding.groups, plan.groups or 1)
-    if counts and plan.many and plan.known_keys and min(bounding.rows, groups) > 1:
+    groups = min(bounding.groups, recipes.plan.groups or 1)
+    if counts and recipes.plan.many and recipes.plan.known_keys and min(bounding.rows, groups) > 1:
         lines.append(
             f"Hint: one {public.unit.column or 'row'} counts with up to {many(bounding.rows, 'row')} in each "
             f"of {many(groups, 'group')}. session.workload([...]) counts at most as many rows over all "
@@ -349,7 +347,11 @@ def hints(public: Public, plan: Plan, recipes: Recipes, bounding: Bounding) -> t
             "the steward may declare nullable = false."
         )
     counts_rows = any(m.kind == "rows" for m in recipes.measures)
-    if public.size is None and counts_rows and public_rows(plan, replace(public, size=1)) is not None:
+    if (
+        public.size is None
+        and counts_rows
+        and counts_every_row(recipes.plan.source, recipes.plan.keys, public)
+    ):
         lines.append(
             f"Hint: the number of rows is public under {public.neighbors}. Where the steward declares it, "
             f"size = ..., counting them is exact and free."
@@ -391,34 +393,35 @@ def many(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def _in_groups(plan: Plan, bounding: Bounding) -> str:
+def _in_groups(form: Form) -> str:
     """Say in how many groups one unit counts."""
-    if not plan.keys:
+    if not form.keys:
         return ""
-    if plan.groups is not None and bounding.groups >= plan.groups:
+    if form.groups is not None and form.bounding.groups >= form.groups:
         return ", in any of the groups"
-    return f", and in at most {many(bounding.groups, 'group')}, chosen at random"
+    return f", and in at most {many(form.bounding.groups, 'group')}, chosen at random"
 
 
-def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
+def _grouping(question: Question) -> str:
     """Say which groups there are, and whether they are public."""
-    if not plan.keys:
+    if not question.form.keys:
         return "One group: everything."
-    if plan.known_keys:
-        assert plan.groups is not None
-        return f"{many(plan.groups, 'group')}, all of them public; empty ones appear with noise."
-    added_up = " The others are added up in one row." if other else ""
-    return f"Groups are private: {_shown_from(allocation)}.{added_up}"
+    if question.form.known_keys:
+        assert question.form.groups is not None
+        return f"{many(question.form.groups, 'group')}, all of them public; empty ones appear with noise."
+    added_up = " The others are added up in one row." if question.form.gathered else ""
+    return f"Groups are private: {_shown_from(question)}.{added_up}"
 
 
-def _shown_from(allocation: Allocation) -> str:
+def _shown_from(question: Question) -> str:
     """Say how many units a private group needs in order to be shown."""
-    assert allocation.selection is not None
-    units = many(units_always_shown(*allocation.selection), "unit")
+    assert question.selection is not None
+    units = many(units_always_shown(*question.selection), "unit")
     return f"a group is always shown from {units} on, a smaller one with some probability"
 
 
-def hidden(public: Public, allocation: Allocation) -> str:
+def hidden(question: Question) -> str:
     """Say why an answer has no group where groups are private. That none is shown is released."""
-    whom = "row" if public.unit.column is None else public.unit.column
-    return f"no group is shown: {_shown_from(allocation)} (a unit is one {whom})"
+    column = question.form.public.unit.column
+    whom = "row" if column is None else column
+    return f"no group is shown: {_shown_from(question)} (a unit is one {whom})"

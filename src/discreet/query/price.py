@@ -8,45 +8,32 @@ means Gaussian noise.
 
 A unit changes the choices and the selection in at most `changed_groups` groups, each of which therefore gets
 its share divided by that number.
-
-Partition selection: where nobody declared which groups exist, that is private too. Each group is shown
-with a probability that grows with its number of units (a unit is who is protected: a person, or a row).
-
->>> [float(p) for p in show_probabilities(epsilon=Fraction(1), delta=Fraction(1, 100))[:2]]
-[0.0, 0.01]
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from .. import _require, _round, sampling
+from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
-from ..accounting import ApproximateDP, Event, compose
 from ..accounting.conversion import zcdp_to_epsilon
+from ..core.choosing import Selector
+from ..core.form import NONE, Form, norm
+from ..core.question import Noise, PublicSize
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Sensitivity
 from ..mechanisms.selection import ExponentialMechanism, TopK
-from ..sampling import Entropy
-from .measures import Bounding, Choice, Recipes
-from .plan import Plan, PublicSize
 
 # The share of the price that is divided among several parts: the sum of their prices, in floats that are
 # rounded up, then stays within what was asked for. Any margin far above 2**-53 will do.
 DIVISIBLE_SHARE = 1 - Fraction(1, 1 << 48)
-
-Noise = IntegerLaplace | IntegerGaussian | PublicSize
-Selector = ExponentialMechanism | TopK
-# the sensitivity of what is public
-_NONE = Sensitivity(linf=0, l0=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,81 +47,45 @@ class PriceTarget:
     noise: str = "auto"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allocation:
-    """Holds the noise of each measure, the selector of each choice, and the event of the complete query.
-
-    A selector is for one group. `selection`: epsilon and delta of the decision whether to show one group;
-    None where the groups are public.
-    """
+class Allocation(NamedTuple):
+    """Holds the noise of each measure, and the selector of each choice, for one group. `selection`: epsilon
+    and delta of the decision whether to show one group; None where the groups are public."""
 
     noises: tuple[Noise, ...]
     selectors: tuple[Selector, ...]
     selection: tuple[Fraction, Fraction] | None
-    event: Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedShape:
-    """Holds all that pricing needs to know of a query.
+    """Holds all that pricing needs to know of a form.
 
     `weights`: of the measures, then of the choices, then of the selection, if there is one. `changed_groups`:
-    the most groups in which two neighboring tables differ. `known_keys`: whether the groups are public.
-    `public_rows`: the number of rows, if it is public: their count then has a sensitivity of 0, and gets
-    neither noise nor a share of the price.
+    the most groups in which two neighboring tables differ. `picks`: for each choice the sensitivity of its
+    scores, how many candidates it picks, and its kind. `public_rows`: the number of rows, if it is public:
+    their count then has a sensitivity of 0, and gets neither noise nor a share of the price.
     """
 
     sensitivities: tuple[Sensitivity, ...]
-    choices: tuple[Choice, ...]
+    picks: tuple[tuple[int, int, str], ...]
     weights: tuple[Fraction, ...]
     changed_groups: int
-    bounding: Bounding
     known_keys: bool
     neighbors: Neighbors
     public_rows: int | None = None
 
 
-def shape_of(
-    plan: Plan,
-    recipes: Recipes,
-    bounding: Bounding,
-    neighbors: Neighbors,
-    weights: list[Fraction],
-    other: bool,
-    public_rows: int | None = None,
-) -> PricedShape:
-    """Return what pricing needs to know of a plan; `other` says that groups that are not shown are added
-    up into one."""
-    sensitivities = [
-        _NONE
-        if m.kind == "rows" and public_rows is not None
-        else m.sensitivity(bounding, neighbors, plan.groups)
-        for m in recipes.measures
-    ]
-    # all groups of a unit may be among those that are added up
-    if other:
-        sensitivities = [_gather(s) for s in sensitivities]
-    # a unit that is replaced leaves some groups and enters others
-    changed_groups = bounding.groups if neighbors is ADD_REMOVE else 2 * bounding.groups
-    if plan.groups is not None:
-        changed_groups = min(changed_groups, plan.groups)
+def shape_of(form: Form, weights: list[Fraction]) -> PricedShape:
+    """Return what pricing needs to know of a form."""
     return PricedShape(
-        sensitivities=tuple(sensitivities),
-        choices=tuple(recipes.choices),
+        sensitivities=form.sensitivities,
+        picks=tuple((form.score_sensitivity(c), c.picks, c.kind) for c in form.choices),
         weights=tuple(weights),
-        changed_groups=changed_groups,
-        bounding=bounding,
-        known_keys=plan.known_keys,
-        neighbors=neighbors,
-        public_rows=public_rows,
+        changed_groups=form.changed_groups,
+        known_keys=form.known_keys,
+        neighbors=form.public.neighbors,
+        public_rows=form.public_rows,
     )
-
-
-def _gather(s: Sensitivity) -> Sensitivity:
-    """Return the sensitivity if some groups of a unit may be added up into one: the l1 norm stays, and all of
-    it may be in one entry."""
-    assert s.l1 is not None
-    return Sensitivity(linf=s.l1, l0=s.l0, l1=s.l1, l2_squared=s.l1**2)
 
 
 # Cached, as the same sums are often asked for at the same price, with other constants in WHERE. All that
@@ -143,7 +94,7 @@ def _gather(s: Sensitivity) -> Sensitivity:
 def allocate(shape: PricedShape, target: PriceTarget) -> Allocation:
     """Return the allocation that spends the target on this query, or nothing if all of it is public."""
     _require_target(shape, target)
-    noisy = [s is not _NONE for s in shape.sensitivities]
+    noisy = [s != NONE for s in shape.sensitivities]
     if all(noisy):
         return _allocate(shape, target)
     assert shape.public_rows is not None
@@ -153,9 +104,9 @@ def allocate(shape: PricedShape, target: PriceTarget) -> Allocation:
         weights=(*compress(shape.weights, noisy), *shape.weights[len(noisy) :]),
     )
     size = PublicSize(value=shape.public_rows, neighbors=shape.neighbors)
-    spent = _allocate(rest, target) if rest.weights else _allocation(rest, [size], [], None)
+    spent = _allocate(rest, target) if rest.weights else Allocation((), (), None)
     others = iter(spent.noises)
-    return replace(spent, noises=tuple(next(others) if is_noisy else size for is_noisy in noisy))
+    return spent._replace(noises=tuple(next(others) if is_noisy else size for is_noisy in noisy))
 
 
 def _allocate(shape: PricedShape, target: PriceTarget) -> Allocation:
@@ -202,7 +153,7 @@ def _bound_gaussian_error(shape: PricedShape, target: PriceTarget) -> tuple[floa
     weights = [float(w / sum(shape.weights[:count])) for w in shape.weights[:count]]
     # per measure: the squared l2 sensitivity divided by its weight, and what `_squared_error` divides by
     pairs = [
-        (_not_none(s.l2_squared) / w, max(s.linf, 1) ** 2)
+        (norm(s.l2_squared) / w, max(s.linf, 1) ** 2)
         for s, w in zip(shape.sensitivities, weights, strict=True)
     ]
     # rho-zCDP needs a variance of l2² / (2 rho)
@@ -242,11 +193,6 @@ def _upper_tail(x: float) -> float:
     return 0.5 * math.erfc(x / math.sqrt(2))
 
 
-def _not_none(value: int | None) -> int:
-    assert value is not None
-    return value
-
-
 def _require_target(shape: PricedShape, target: PriceTarget) -> None:
     if target.noise not in ("auto", "laplace", "gaussian"):
         raise _require.fail("noise", target.noise, "'auto', 'laplace' or 'gaussian'")
@@ -283,14 +229,14 @@ def _by_epsilon(shape: PricedShape, target: PriceTarget, *, gaussian: bool) -> A
         pairs = zip(shares, shape.sensitivities, strict=False)
         noises = [IntegerLaplace.for_epsilon(e, sensitivity=s, neighbors=shape.neighbors) for e, s in pairs]
     selectors = [
-        _selector(shape, c, Fraction(_round.down(e / shape.changed_groups)))
-        for c, e in zip(shape.choices, shares[count:], strict=False)
+        _selector(shape, *pick, Fraction(_round.down(e / shape.changed_groups)))
+        for pick, e in zip(shape.picks, shares[count:], strict=False)
     ]
     selection = None
     if not shape.known_keys:
         per_group = Fraction(_round.down(shares[-1] / shape.changed_groups))
         selection = (per_group, Fraction(_round.down(Fraction(delta) / shape.changed_groups)))
-    return _allocation(shape, noises, selectors, selection)
+    return Allocation(tuple(noises), tuple(selectors), selection)
 
 
 def _gaussians(shape: PricedShape, epsilon: Fraction, delta: float) -> list[Any]:
@@ -340,56 +286,24 @@ def _by_rho(shape: PricedShape, rho: Fraction) -> Allocation:
         IntegerGaussian.for_rho(r, sensitivity=s, neighbors=shape.neighbors) for r, s in pairs
     ]
     selectors = []
-    for choice, share in zip(shape.choices, shares[count:], strict=False):
+    for pick, share in zip(shape.picks, shares[count:], strict=False):
         # A mechanism of bounded range epsilon is epsilon²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4), so that k
         # picks of epsilon/k each are epsilon²/(8k)-zCDP. This is set to the share of one group, and
         # solved for epsilon, with a margin for the rounding of the square root.
-        picks = int(choice.parameter) if choice.kind == "top" else 1
-        epsilon = Fraction(math.sqrt(8 * picks * share / shape.changed_groups) * (1 - 1e-12))
-        selectors.append(_selector(shape, choice, epsilon))
-    return _allocation(shape, noises, selectors, None)
+        epsilon = Fraction(math.sqrt(8 * pick[1] * share / shape.changed_groups) * (1 - 1e-12))
+        selectors.append(_selector(shape, *pick, epsilon))
+    return Allocation(tuple(noises), tuple(selectors), None)
 
 
-def _selector(shape: PricedShape, choice: Choice, epsilon: Fraction) -> Selector:
-    """Return the mechanism that chooses in one group, where one unit adds, removes or replaces at most
-    `bounding.rows` rows: of the group for a quantile, of each value for the most common values.
-
-    Quantile q = a/b: of n rows, `below` are below a candidate and `at` equal it; its score is
-    -max(b below - a n, a n - b (below + at), 0), an integer (`mechanism.scores`). A row that is added or
-    removed moves it by at most max(a, b - a); a row that is replaced does both. Most common values: the score
-    is the count of a candidate, which moves by at most 1 per row; under add_remove all counts move in the
-    same direction (`monotone`).
-    """
-    add_remove = shape.neighbors is ADD_REMOVE
-    rows = shape.bounding.rows
-    if choice.kind == "quantile":
-        a, b = choice.parameter.numerator, choice.parameter.denominator
-        sensitivity = rows * max(a, b - a) * (1 if add_remove else 2)
-        return ExponentialMechanism(epsilon=epsilon, sensitivity=sensitivity, neighbors=shape.neighbors)
-    if choice.kind == "top":
-        k = int(choice.parameter)
-        return TopK(epsilon=epsilon, sensitivity=rows, monotone=add_remove, k=k, neighbors=shape.neighbors)
-    return ExponentialMechanism(
-        epsilon=epsilon, sensitivity=rows, monotone=add_remove, neighbors=shape.neighbors
-    )
-
-
-def _allocation(
-    shape: PricedShape,
-    noises: list[Any],
-    selectors: list[Selector],
-    selection: tuple[Fraction, Fraction] | None,
-) -> Allocation:
-    """Return the allocation with the event that composes those of its parts. A selector, and the selection,
-    run in all groups and are charged `changed_groups` times: in all other groups neighboring tables agree."""
-    events = [n.event for n in noises] + [c.event.repeated(shape.changed_groups) for c in selectors]
-    if selection is not None:
-        selection_event = ApproximateDP(
-            epsilon=selection[0], delta=float(selection[1]), neighbors=shape.neighbors
+def _selector(shape: PricedShape, sensitivity: int, picks: int, kind: str, epsilon: Fraction) -> Selector:
+    """Return the mechanism that chooses in one group."""
+    monotone = kind != "quantile" and shape.neighbors is ADD_REMOVE
+    if kind == "top":
+        return TopK(
+            epsilon=epsilon, sensitivity=sensitivity, monotone=monotone, k=picks, neighbors=shape.neighbors
         )
-        events.append(selection_event.repeated(shape.changed_groups))
-    return Allocation(
-        noises=tuple(noises), selectors=tuple(selectors), selection=selection, event=compose(events)
+    return ExponentialMechanism(
+        epsilon=epsilon, sensitivity=sensitivity, monotone=monotone, neighbors=shape.neighbors
     )
 
 
@@ -400,97 +314,8 @@ def _squared_error(shape: PricedShape, option: Allocation) -> float:
     return sum((noise.standard_deviation / max(s.linf, 1)) ** 2 for noise, s in pairs)
 
 
-# probabilities are multiples of 2**-128
-_BITS = 128
-# A larger epsilon is computed as this one, which bounds the time of `exp_below`. Any number from 89 on would
-# do: there e^epsilon is above 2**128, and the table depends on delta alone (below 1/2, a group of one unit is
-# shown with probability delta, of two units with 1 - 2**-128, of three with 1).
-_LARGEST_EPSILON = 200
-# The most entries of the table of probabilities: epsilon and delta are refused if a group would need more
-# units to be shown with probability 1. Not tuned; a table of this length takes about a second and 50 MB.
-LONGEST = 1_000_000
-
-
-def exp_below(x: Fraction, bits: int = _BITS) -> Fraction:
-    """Return a rational between exp(x) (1 - 2**-100) and exp(x), for 0 <= x <= 200.
-
-    The Taylor series of exp has positive terms only, so that a partial sum of terms that are rounded down is
-    below exp. x is halved until it is at most 1, and the result squared as often.
-
-    >>> 2.718281828 < float(exp_below(Fraction(1))) <= 2.718281829
-    True
-    """
-    halvings = 0
-    while x > 1:
-        x, halvings = x / 2, halvings + 1
-    term, total, n = Fraction(1), Fraction(1), 1
-    while term > Fraction(1, 1 << (bits + 20)):
-        term = _round_down(term * x / n, bits + 40)
-        total, n = total + term, n + 1
-    for _ in range(halvings):
-        total = _round_down(total * total, bits + 40)
-    return total
-
-
-def _round_down(x: Fraction, bits: int) -> Fraction:
-    """Return the largest multiple of 2**-bits that is at most x."""
-    return Fraction((x.numerator << bits) // x.denominator, 1 << bits)
-
-
-# few, as a table may have a million entries
-@lru_cache(maxsize=8)
-def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
-    """Return `show_probabilities` as multiples of 2**-128."""
-    if not (epsilon > 0 and 0 < delta < 1):
-        raise InvalidInput("groups that nobody declared need an epsilon and a delta above zero.")
-    one = 1 << _BITS
-    # e^epsilon and delta as multiples of 2**-128, rounded down: rounded up, the guarantee would be lost
-    factor, step = int(exp_below(min(epsilon, Fraction(_LARGEST_EPSILON))) * one), int(delta * one)
-    entries = [0]
-    while entries[-1] < one:
-        p = entries[-1]
-        # the most that "shown" allows: e^epsilon p + delta, rounded down
-        by_shown = (factor * p >> _BITS) + step
-        # the most that "not shown" allows: 1 - (1 - p - delta) / e^epsilon, rounded down
-        by_hidden = one + ((p + step - one) << _BITS) // factor
-        entries.append(min(by_shown, by_hidden, one))
-        # An entry that does not grow would never reach 1: delta is below 2**-128.
-        if len(entries) > LONGEST or entries[-1] <= p:
-            raise InvalidInput(
-                f"with epsilon {float(epsilon):.3g} and delta {float(delta):.3g} a group would need more "
-                f"than {LONGEST} units to be shown surely. Ask with more epsilon, or fewer groups per unit."
-            )
-    return tuple(entries)
-
-
-def show_probabilities(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:
-    """Return the largest probabilities to show a group of 0, 1, 2, ... units such that showing it or not is
-    (epsilon, delta)-DP; the last is 1.
-
-    Guarantee: for neighbors in which the group has n and n + 1 units, "shown" and "not shown" are both
-               (epsilon, delta)-indistinguishable, and an empty group is never shown. No strategy with
-               this guarantee shows any group more often, up to 2**-90 or so.
-    Proof:     Desfontaines, Voss & Gipson 2022, arXiv:2006.03684, Theorem 1: with p(n) the probability for n
-               units and p(0) = 0, p(n+1) is the least of e^epsilon p(n) + delta,
-               1 - e^-epsilon (1 - p(n) - delta), and 1. `_table` computes with a rational that is at most
-               e^epsilon, and rounds delta and the probabilities down, so that both inequalities hold exactly.
-    """
-    return tuple(Fraction(p, 1 << _BITS) for p in _table(epsilon, delta))
-
-
-def units_always_shown(epsilon: Fraction, delta: Fraction) -> int:
-    """Return the least number of units with which a group is shown with probability 1."""
-    return len(_table(epsilon, delta)) - 1
-
-
-def select(units: Any, *, epsilon: Fraction, delta: Fraction, entropy: Entropy) -> Any:
-    """Return, for each group's exact number of units, whether to show it: independent draws with exactly
-    `show_probabilities`."""
-    _require.positive(epsilon=epsilon)
-    table = _table(epsilon, delta)
-    sizes = np.minimum(np.asarray(units, dtype=np.int64), len(table) - 1)
-    is_shown = sizes == len(table) - 1
-    for size in np.unique(sizes[~is_shown]).tolist():
-        groups = np.flatnonzero(sizes == size)
-        is_shown[groups] = sampling.bernoulli(Fraction(table[size], 1 << _BITS), len(groups), entropy)
-    return is_shown
+def confidence_of_each(confidence: float, noises: Iterable[Any]) -> float:
+    """Return the confidence with which each noise must be within its error, so that all are with `confidence`
+    (a union bound)."""
+    count = sum(not isinstance(noise, PublicSize) for noise in noises)
+    return 1 - (1 - confidence) / max(count, 1)

@@ -35,23 +35,23 @@ from sqlglot import exp
 
 from .._public import Public, Text
 from .._require import did_you_mean
-from .binder import Binder, by_position, named, only, refuse_further_arguments
-from .domain import Kind, ValueDomain, boolean, declared, number
-from .errors import Node, position, refuse
-from .nodes import Call, Column, Expr, Literal, make
-from .parse import quoted
-from .sources import (
+from ..core.domain import Kind, ValueDomain, boolean, declared, number
+from ..core.errors import Node, position, refuse
+from ..core.nodes import Call, Column, Expr, Literal, make
+from ..core.sources import (
+    Carried,
     Filtered,
     From,
     Joined,
     Marked,
     Projected,
-    Relation,
     Scan,
     UnitAggregate,
     carried,
     facts_of,
 )
+from .binder import Binder, by_position, named, only, refuse_further_arguments
+from .parse import quoted
 
 # The schemas that may be written before the name of a table: "main" in DuckDB, "public" in PostgreSQL. All
 # declared tables are in this one schema.
@@ -134,14 +134,39 @@ def _first_mention(node: exp.Column) -> Node:
     return min(positions, key=lambda pair: pair[0])[1] if positions else node
 
 
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Holds a bound item of FROM. `columns`: the expression of each column, by the name that a query uses.
+
+    `carried`: how `node` carries the unit, None if all rows are public. `unit_keys`: expressions that always
+    equal the unit. `nullable_unit_keys`: expressions that equal the unit or, in a row to which an outer join
+    found no partner, are NULL.
+    """
+
+    node: From
+    columns: dict[str, Expr]
+    carried: Carried | None
+    unit_keys: frozenset[Expr]
+    nullable_unit_keys: frozenset[Expr] = frozenset()
+    # for columns by which tables refer to each other: (name, table that is referred to, its column)
+    references: frozenset[tuple[str, str, str]] = frozenset()
+
+    def same_reference(self, own: Expr, other: Relation, inner: Expr) -> bool:
+        """Return whether two columns, of this relation and of another one, name rows of one table: rows that
+        agree in them are of the same units."""
+        if not (isinstance(own, Column) and isinstance(inner, Column)):
+            return False
+        targets = {(table, column) for name, table, column in self.references if name == own.name}
+        return any((t, c) in targets for name, t, c in other.references if name == inner.name)
+
+
 class PerUnitBinder:
     """Binds a sub-query that groups by the unit.
 
-        `relation`: what the sub-query reads; `scope`: the names of its columns; `prefix`: tells the result's
-    XX The result has
-        one row per unit and combination of keys, with these columns: {prefix}u the unit as the engine has it,
-        {prefix}w the unit as text, {prefix}k0, k1, ... the other keys, {prefix}a0, a1, ... the aggregates
-        (`scan.Reader` writes them).
+    `relation`: what the sub-query reads; `scope`: the names of its columns; `prefix`: tells the result's
+    columns from others. The result has one row per unit and combination of keys, with these columns:
+    {prefix}u the unit as the engine has it, {prefix}w the unit as text, {prefix}k0, k1, ... the other keys,
+    {prefix}a0, a1, ... the aggregates (`scan.Reader` writes them).
     """
 
     def __init__(self, relation: Relation, scope: Scope, prefix: str, public: Public) -> None:

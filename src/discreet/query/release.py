@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from ..core.choosing import shown
+from ..core.domain import Kind, ValueDomain
+from ..core.measures import Measure
+from ..core.nodes import OutputReference, value, walk
+from ..core.question import Noise
 from .aggregates import Aggregate
-from .domain import Kind, ValueDomain
-from .exact import shown
-from .measures import PAIRED, Measure, Recipe, Recipes
-from .nodes import OutputReference, value, walk
 from .plan import Plan
-from .price import Noise
+from .recipes import PAIRED, Recipe, Recipes
 
 # Draws of noise from which deviations are estimated: to about 4 percent, as 1 / sqrt(2 * 400).
 DRAWS = 400
@@ -27,11 +28,11 @@ DRAWS = 400
 CHUNK = 10_000
 
 
-def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[Any]) -> list[Any]:
+def aggregates(recipes: Recipes, measures: list[Any], choices: list[Any]) -> list[Any]:
     """Return the values of every aggregate, one per group: floats computed from its noisy `measures`, NaN
     where there is no value; for quantiles and most common values the values in `choices` as they are."""
     columns = []
-    for aggregate, recipe in zip(plan.aggregates, recipes.recipes, strict=True):
+    for aggregate, recipe in zip(recipes.plan.aggregates, recipes.recipes, strict=True):
         if recipe.choice is not None:
             columns.append(choices[recipe.choice])
             continue
@@ -95,7 +96,6 @@ def _pair_statistic(
 
 
 def table(
-    plan: Plan,
     recipes: Recipes,
     keys: list[tuple[Any, ...]],
     measures: list[Any],
@@ -107,9 +107,9 @@ def table(
 
     `keys`: the key values of each group; `measures`, `choices`: noisy integers, and chosen values, per group.
     """
-    columns = key_columns(plan, keys)
-    rows, kept = rows_of(plan, recipes, keys, measures, choices, columns)
-    deviations = _deviations(plan, recipes, columns, measures, choices, noises, len(keys))
+    columns = key_columns(recipes.plan, keys)
+    rows, kept = rows_of(recipes, keys, measures, choices, columns)
+    deviations = _deviations(recipes, columns, measures, choices, noises, len(keys))
     none = [None] * len(kept)
     return (
         rows,
@@ -119,7 +119,6 @@ def table(
 
 
 def rows_of(
-    plan: Plan,
     recipes: Recipes,
     keys: list[tuple[Any, ...]],
     measures: list[Any],
@@ -129,11 +128,11 @@ def rows_of(
     """Return the rows of the answer, and the index of the group that each row shows. `columns`: the result of
     `key_columns`, if it is known already."""
     size = len(keys)
-    columns = key_columns(plan, keys) if columns is None else columns
-    values = aggregates(plan, recipes, measures, choices)
-    kept = _rows_in_order(plan, columns, values, size)
-    outputs = [_broadcast(value(e, columns, values), size)[kept] for _, e in plan.outputs]
-    cells = [_cells(plan, recipes, i, outputs[i], measures, kept) for i in range(len(outputs))]
+    columns = key_columns(recipes.plan, keys) if columns is None else columns
+    values = aggregates(recipes, measures, choices)
+    kept = _rows_in_order(recipes.plan, columns, values, size)
+    outputs = [_broadcast(value(e, columns, values), size)[kept] for _, e in recipes.plan.outputs]
+    cells = [_cells(recipes, i, outputs[i], measures, kept) for i in range(len(outputs))]
     return list(zip(*cells, strict=True)), kept
 
 
@@ -155,13 +154,11 @@ def _broadcast(array: Any, size: int) -> Any:
     return np.broadcast_to(np.asarray(array), (size,))
 
 
-def _cells(
-    plan: Plan, recipes: Recipes, i: int, output: Any, measures: list[Any], kept: list[int]
-) -> list[Any]:
+def _cells(recipes: Recipes, i: int, output: Any, measures: list[Any], kept: list[int]) -> list[Any]:
     """Return an output column as Python values: counts and whole numbers as integers, missing values as
     None."""
-    _, expression = plan.outputs[i]
-    measure = direct(plan, recipes, i)
+    _, expression = recipes.plan.outputs[i]
+    measure = direct(recipes, i)
     if measure is not None and recipes.measures[measure].resolution == 1:
         integers: list[Any] = np.asarray(measures[measure])[kept].tolist()
         return integers
@@ -199,10 +196,10 @@ def _absent(v: Any) -> bool:
     return v is None or (isinstance(v, float | np.floating) and math.isnan(v))
 
 
-def direct(plan: Plan, recipes: Recipes, i: int) -> int | None:
+def direct(recipes: Recipes, i: int) -> int | None:
     """Return the index of the measure that output `i` shows as it is, a count or a sum; None for any other
     output."""
-    _, expression = plan.outputs[i]
+    _, expression = recipes.plan.outputs[i]
     if isinstance(expression, OutputReference) and expression.kind == "aggregate":
         recipe = recipes.recipes[expression.index]
         if recipe.function in ("count", "sum"):
@@ -211,7 +208,6 @@ def direct(plan: Plan, recipes: Recipes, i: int) -> int | None:
 
 
 def _deviations(
-    plan: Plan,
     recipes: Recipes,
     keys: list[Any],
     measures: list[Any],
@@ -221,28 +217,28 @@ def _deviations(
 ) -> list[Any]:
     """Return the standard deviations of every output, one per group: that of its noise for a direct output,
     simulated for a derived one, None for keys and chosen values."""
-    deviations: list[Any] = [None] * len(plan.outputs)
+    deviations: list[Any] = [None] * len(recipes.plan.outputs)
     derived = []
-    for i, (_, expression) in enumerate(plan.outputs):
-        measure = direct(plan, recipes, i)
+    for i, (_, expression) in enumerate(recipes.plan.outputs):
+        measure = direct(recipes, i)
         if measure is not None:
             deviations[i] = np.full(
                 size, noises[measure].standard_deviation * float(recipes.measures[measure].resolution)
             )
         elif any(
             isinstance(n, OutputReference) and n.kind == "aggregate" for n in walk(expression)
-        ) and _is_noisy(plan, recipes, expression):
+        ) and _is_noisy(recipes, expression):
             derived.append(i)
     for i, deviation in zip(
         derived,
-        _simulate_deviations(plan, recipes, keys, measures, choices, noises, derived, size),
+        _simulate_deviations(recipes, keys, measures, choices, noises, derived, size),
         strict=True,
     ):
         deviations[i] = deviation
     return deviations
 
 
-def _is_noisy(plan: Plan, recipes: Recipes, expression: Any) -> bool:
+def _is_noisy(recipes: Recipes, expression: Any) -> bool:
     """Return whether an expression is a number whose aggregates are all computed from measures; chosen values
     have no deviation."""
     used = [n.index for n in walk(expression) if isinstance(n, OutputReference) and n.kind == "aggregate"]
@@ -250,7 +246,6 @@ def _is_noisy(plan: Plan, recipes: Recipes, expression: Any) -> bool:
 
 
 def _simulate_deviations(
-    plan: Plan,
     recipes: Recipes,
     keys: list[Any],
     measures: list[Any],
@@ -275,11 +270,11 @@ def _simulate_deviations(
             m + n.standard_deviation * random.standard_normal(shape)
             for m, n in zip(released, noises, strict=True)
         ]
-        drawn = aggregates(plan, recipes, redrawn, [c[part] for c in choices])
+        drawn = aggregates(recipes, redrawn, [c[part] for c in choices])
         part_keys = [k[part] for k in keys]
         for index, i in enumerate(outputs):
             values = np.broadcast_to(
-                np.asarray(value(plan.outputs[i][1], part_keys, drawn), dtype=float), shape
+                np.asarray(value(recipes.plan.outputs[i][1], part_keys, drawn), dtype=float), shape
             )
             deviations[index].append(_standard_deviation(values))
     return [np.concatenate(parts) for parts in deviations]

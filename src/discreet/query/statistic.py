@@ -29,15 +29,18 @@ from .. import _require
 from .._public import ADD_REMOVE, Dates, Public
 from .._registry import described
 from .._require import Limit, at_least
+from ..core.choosing import shown
+from ..core.errors import QueryError
+from ..core.exact import measure, plan_statements, public_keys
+from ..core.form import Form
 from ..mechanisms.protocols import Sensitivity
 from ..tables import Source
 from ..tables.engines.duckdb import engine_of
 from .binder import by_position, named
-from .errors import QueryError
-from .exact import measure, plan_statements, public_keys, shown
-from .measures import Bounding, Measure, Recipes, bounding_of
+from .ids import refuse_unlike_ids
 from .parse import deep_nesting_refused, parse, quoted
-from .plan import Plan, plan
+from .plan import plan
+from .recipes import Recipes, bounding_of
 from .release import direct
 
 # The key of the hash that chooses which groups of a unit count. It may be fixed and known, because the
@@ -74,28 +77,23 @@ class SqlStatistic:
 
     def step_for(self, public: Public) -> Fraction:
         """Return the amount that an integer of 1 stands for; 1 for counts."""
-        return _plan_total(self.sql, public, self.rows)[2].resolution
+        return _total(self.sql, public, self.rows).measures[0].resolution
 
     def sensitivity(self, public: Public) -> Sensitivity:
-        _, _, total, bounding = _plan_total(self.sql, public, self.rows)
-        return total.sensitivity(bounding, public.neighbors, 1)
+        return summed(_total(self.sql, public, self.rows))
 
     def monotone(self, public: Public) -> bool:
         """Return whether adding a unit never lowers the value, as for counts and for sums of numbers that are
         never negative; False under neighbors other than add_remove."""
-        _, _, total, bounding = _plan_total(self.sql, public, self.rows)
-        return public.neighbors is ADD_REMOVE and total.limits(bounding)[0] >= 0
+        form = _total(self.sql, public, self.rows)
+        return public.neighbors is ADD_REMOVE and form.measures[0].limits(form.bounding)[0] >= 0
 
     def rehearse(self, source: Source) -> None:
         """Let the engine plan the statement, before anything is charged."""
-        planned, recipes, _, bounding = _plan_total(self.sql, source.public, self.rows)
-        plan_statements(planned, recipes, bounding, engine_of(source))
+        _rehearse(_total(self.sql, source.public, self.rows), source)
 
     def __call__(self, source: Source) -> Any:
-        planned, recipes, _, bounding = _plan_total(self.sql, source.public, self.rows)
-        return np.asarray(measure(planned, recipes, bounding, engine_of(source), _KEY).measures[0]).reshape(
-            ()
-        )
+        return _exact(_total(self.sql, source.public, self.rows), source).reshape(())
 
 
 @described("query.SqlVector")
@@ -116,33 +114,29 @@ class SqlVector:
     rows: Annotated[int, at_least(1)] | None = None
     groups: Annotated[int, at_least(1)] | None = None
 
-    def _of(self, public: Public) -> tuple[Plan, Recipes, Measure, Bounding]:
-        """Return the plan, its recipes, its one measure, and the limits of what one unit contributes."""
-        return _plan_grouped(self.sql, public, self.rows, self.groups)
+    def _of(self, public: Public) -> Form:
+        return _grouped(self.sql, public, self.rows, self.groups)
 
     def step_for(self, public: Public) -> Fraction:
         """Return the amount that an integer of 1 stands for; 1 for counts."""
-        return self._of(public)[2].resolution
+        return self._of(public).measures[0].resolution
 
     def length(self, public: Public) -> int:
-        return self._of(public)[0].groups or 1
+        return self._of(public).groups or 1
 
     def keys(self, public: Public) -> list[tuple[Any, ...]]:
         """Return the groups, in the order of the values."""
-        return [tuple(map(shown, key)) for key in public_keys(self._of(public)[0])]
+        return [tuple(map(shown, key)) for key in public_keys(self._of(public).keys)]
 
     def sensitivity(self, public: Public) -> Sensitivity:
-        planned, _, totals, bounding = self._of(public)
-        return totals.sensitivity(bounding, public.neighbors, planned.groups)
+        return summed(self._of(public))
 
     def rehearse(self, source: Source) -> None:
         """Let the engine plan the statement, before anything is charged."""
-        planned, recipes, _, bounding = self._of(source.public)
-        plan_statements(planned, recipes, bounding, engine_of(source))
+        _rehearse(self._of(source.public), source)
 
     def __call__(self, source: Source) -> Any:
-        planned, recipes, _, bounding = self._of(source.public)
-        return np.asarray(measure(planned, recipes, bounding, engine_of(source), _KEY).measures[0])
+        return _exact(self._of(source.public), source)
 
 
 def where(predicate: str, public: Public) -> SqlStatistic:
@@ -161,44 +155,50 @@ def where(predicate: str, public: Public) -> SqlStatistic:
     return SqlStatistic(sql=f"SELECT COUNT({counted}) FROM {quoted(public.table)} WHERE {predicate}")
 
 
+def summed(form: Form) -> Sensitivity:
+    """Return how far one unit moves the exact numbers of a form's one measure. That a count of all rows may
+    be public makes no difference here: a statistic is what is compared and added up, never released."""
+    return form.measures[0].sensitivity(form.bounding, form.public.neighbors, form.groups)
+
+
+def _rehearse(form: Form, source: Source) -> None:
+    engine = engine_of(source)
+    refuse_unlike_ids(form.source, engine.id_kinds)
+    plan_statements(form, engine)
+
+
+def _exact(form: Form, source: Source) -> Any:
+    return np.asarray(measure(form, engine_of(source), _KEY).measures[0])
+
+
 @lru_cache(maxsize=1024)
-def _plan_total(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
-    """Plan a statement that must be one bare COUNT or SUM. Return the plan, its recipes, its one measure, and
-    the limits of what one unit contributes."""
+def _total(sql: str, public: Public, rows: int | None) -> Form:
+    """Return the form of a statement that must be one bare COUNT or SUM."""
     planned = plan(sql, public).of(public)
     recipes = Recipes(planned)
     bare = not (
         planned.keys or planned.having or planned.order or planned.limit is not None or planned.offset
     )
-    if (
-        not bare
-        or len(planned.outputs) != 1
-        or len(recipes.measures) != 1
-        or direct(planned, recipes, 0) is None
-    ):
+    if not bare or len(planned.outputs) != 1 or len(recipes.measures) != 1 or direct(recipes, 0) is None:
         raise QueryError(
             "a statistic is one COUNT or SUM and nothing else: no GROUP BY, HAVING, ORDER BY or LIMIT."
         )
-    return planned, recipes, recipes.measures[0], bounding_of(planned, rows or public.unit.rows, 1)
+    return recipes.form(bounding_of(planned, rows or public.unit.rows, 1))
 
 
 @lru_cache(maxsize=1024)
-def _plan_grouped(
-    sql: str, public: Public, rows: int | None, groups: int | None
-) -> tuple[Plan, Recipes, Measure, Bounding]:
-    """Plan a statement that must be one COUNT or SUM with GROUP BY of public values. Return the plan, its
-    recipes, its one measure, and the limits of what one unit contributes."""
+def _grouped(sql: str, public: Public, rows: int | None, groups: int | None) -> Form:
+    """Return the form of a statement that must be one COUNT or SUM with GROUP BY of public values."""
     planned = plan(sql, public).of(public)
     recipes = Recipes(planned)
     bare = not (planned.having or planned.order or planned.limit is not None or planned.offset)
-    values = [i for i in range(len(planned.outputs)) if direct(planned, recipes, i) is not None]
+    values = [i for i in range(len(planned.outputs)) if direct(recipes, i) is not None]
     if not bare or len(values) != 1 or len(recipes.measures) != 1 or not planned.known_keys:
         raise QueryError(
             "a vector of groups is one COUNT or SUM with GROUP BY columns whose values are declared: no "
             "HAVING, ORDER BY or LIMIT, and no other aggregate."
         )
-    bounding = bounding_of(planned, rows or public.unit.rows, groups or public.unit.groups)
-    return planned, recipes, recipes.measures[0], bounding
+    return recipes.form(bounding_of(planned, rows or public.unit.rows, groups or public.unit.groups))
 
 
 @deep_nesting_refused()

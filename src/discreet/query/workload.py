@@ -38,31 +38,29 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from .._public import ADD_REMOVE, Public
+from .._public import Public
 from .._registry import described, to_json
 from .._require import NON_EMPTY, Real, at_least
 from ..accounting import Event, NonPrivate
+from ..core.errors import QueryError
+from ..core.exact import public_keys
 from ..mechanisms import matrix
 from ..mechanisms.matrix.factorization import Factorization
 from ..mechanisms.matrix.integer import Grid, SparseCellCounts, on_grid
 from ..mechanisms.matrix.matrix_mechanism import noise_for, norms_for_price
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
-from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
+from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Engine, Source
-from ..tables.dialect import Dialect
 from ..tables.engines.duckdb import engine_of
 from .answer import Answer
-from .errors import QueryError
-from .exact import PLACEHOLDER, integers, public_keys
 from .groupings import PlainQuery, expanded
 from .ids import refuse_unlike_ids
-from .marks import counts_sql
-from .measures import bounding_of
 from .mechanism import Query
 from .parse import deep_nesting_refused, hinted
 from .plan import Plan, plan
 from .preview import Preview, aggregated, many, protects, workload_notes
+from .recipes import bounding_of
 from .release import direct, rows_of
 from .workload_cells import CompiledCounts, ExplicitCells, compile_counts, explicit
 
@@ -76,8 +74,7 @@ class WorkloadPlan:
     cells and the matrix over them, None for marginals. `sizes`: the shape of the table of cells. `max_rows`:
     how many rows of one unit count. `slices`: for each family, where its numbers are among the workload's
     answers: the start, the shape of the table there, how many entries of each axis are asked for, and the
-    order of the axes. `deviations`: the standard deviation of each answer. `written`: a cache of the engine's
-    queries, by dialect and kinds of columns.
+    order of the axes. `deviations`: the standard deviation of each answer.
     """
 
     compilation: CompiledCounts
@@ -85,13 +82,15 @@ class WorkloadPlan:
     plan_numbers: tuple[tuple[int, ...], ...]
     cells: ExplicitCells | None
     sizes: tuple[int, ...]
-    max_rows: int
     strategy: Factorization
     grid: Grid
     noise: IntegerLaplace | IntegerGaussian
     slices: tuple[Any, ...]
     deviations: Any
-    written: dict[Any, str] = field(default_factory=dict)
+
+    @property
+    def max_rows(self) -> int:
+        return self.compilation.counted.max_rows
 
     @property
     def rmse(self) -> float:
@@ -116,24 +115,9 @@ class WorkloadPlan:
         table = answers[start : start + math.prod(shape)].reshape(shape)
         return table[tuple(slice(0, k) for k in kept)].transpose(axes).ravel()
 
-    def statement(self, kinds: Any, dialect: Dialect) -> str:
-        """Return the engine's query, with a placeholder for the key of the hash that chooses which rows of a
-        unit count; it is written once per dialect and kinds of columns."""
-        kinds_key = (
-            dialect.name,
-            *sorted((table, *sorted(columns.items())) for table, columns in kinds.items()),
-        )
-        if kinds_key not in self.written:
-            self.written[kinds_key] = counts_sql(self.compilation, kinds, self.max_rows, PLACEHOLDER, dialect)
-        return self.written[kinds_key]
-
     def counts(self, engine: Engine, key: int) -> SparseCellCounts:
         """Return the exact number of rows in each cell; rows that no query counts are in no cell."""
-        table = engine.answer(
-            self.statement(engine.id_kinds, engine.dialect).replace(str(PLACEHOLDER), str(key))
-        )
-        n = np.asarray(integers(table.column("n")), dtype=np.int64)
-        codes = [integers(table.column(f"c{i}")) for i in range(len(self.compilation.marks))]
+        codes, n = self.compilation.counted.measure(engine, key)
         if self.cells is None:
             # Marginals: the table of cells has one axis per mark. A code that is not below the axis's size
             # means rows outside the values of a key by which all queries group: no query counts them.
@@ -196,20 +180,15 @@ def plan_workload(
         tuple(part.bound(plans[number]) for part, number in zip(of_statement, indices, strict=True))
         for of_statement, indices in zip(parts, plan_numbers, strict=True)
     )
-    compilation = compile_counts(plans)
     max_rows = max(bounding_of(p, rows or public.unit.rows, 1).rows for p in plans)
+    compilation = compile_counts(plans, max_rows)
     workload, cells, slices = _workload(compilation)
-    # A unit that is replaced takes its rows out of some cells, and puts as many into others.
-    unit_rows = max_rows if public.neighbors is ADD_REMOVE else 2 * max_rows
-    sensitivity_of_cells = Sensitivity(linf=max_rows, l0=unit_rows, l1=unit_rows)
-    # Where a unit is a row, a neighbor has one row in another cell, for which some strategies have a tighter
-    # bound than for any two changes.
-    exchanged = not compilation.many and public.neighbors is not ADD_REMOVE
+    counted = compilation.counted
     options = []
     for norm in norms:
         strategy = matrix.optimize(workload, norm)
         grid = on_grid(strategy.strategy, norm)
-        sensitivity = grid.sensitivity(sensitivity_of_cells, norm, exchanged=exchanged)
+        sensitivity = grid.sensitivity(counted.sensitivity, norm, exchanged=counted.exchanges)
         noise = noise_for(sensitivity, norm, public, epsilon=epsilon, delta=float(delta), rho=rho)
         deviations = np.sqrt(grid.variances(workload)) * noise.standard_deviation
         options.append(
@@ -219,7 +198,6 @@ def plan_workload(
                 plan_numbers=tuple(plan_numbers),
                 cells=cells,
                 sizes=workload.domain,
-                max_rows=max_rows,
                 strategy=strategy,
                 grid=grid,
                 noise=noise,
@@ -361,8 +339,9 @@ class WorkloadQuery(Mechanism):
         cannot be written or planned, or a join that would find nothing, is refused here, before it is
         charged."""
         engine = engine_of(source)
-        refuse_unlike_ids(self._plan.compilation.source, engine.id_kinds)
-        engine.plan([self._plan.statement(engine.id_kinds, engine.dialect)])
+        counted = self._plan.compilation.counted
+        refuse_unlike_ids(counted.source, engine.id_kinds)
+        engine.plan([counted.statement(engine.id_kinds, engine.dialect)])
 
     @property
     def declared_groups(self) -> int:
@@ -452,7 +431,7 @@ class WorkloadQuery(Mechanism):
             families = [f for f, family in enumerate(workload.compilation.families) if family.plan == number]
             for i, column in enumerate(part.own):
                 measured |= {column} if aggregated(planned.outputs[i][1]) else set()
-                m = direct(planned, recipes, i)
+                m = direct(recipes, i)
                 if m is not None:
                     error = half_width * float(workload.numbers_of(families[m], workload.deviations).max())
                     widest[column] = max(error, widest[column] or 0.0)
@@ -498,8 +477,8 @@ class WorkloadQuery(Mechanism):
             # a unit of which `rows` rows count in all is in at most as many groups
             single = Query(sql=text, public=self.public, rows=self.rows, groups=self.rows, **share)
             size = single._plan.groups or 1
-            total += size * sum(noise.standard_deviation**2 for noise in single._allocation.noises)
-            count += size * len(single._allocation.noises)
+            total += size * sum(noise.standard_deviation**2 for noise in single.question.noises)
+            count += size * len(single.question.noises)
         return total / count
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -567,10 +546,10 @@ class WorkloadQuery(Mechanism):
             families = [f for f, family in enumerate(workload.compilation.families) if family.plan == number]
             measures = [workload.numbers_of(f, answers) for f in families]
             deviations_by_group = [workload.numbers_of(f, workload.deviations) for f in families]
-            kept_rows, kept_groups = rows_of(planned, recipes, public_keys(planned), measures, [])
+            kept_rows, kept_groups = rows_of(recipes, public_keys(planned.keys), measures, [])
             for row, group in zip(kept_rows, kept_groups, strict=True):
                 rows.append(part.placed(list(row)))
-                measure_of = [direct(planned, recipes, i) for i in range(len(planned.outputs))]
+                measure_of = [direct(recipes, i) for i in range(len(planned.outputs))]
                 deviations.append(
                     part.placed(
                         [None if m is None else float(deviations_by_group[m][group]) for m in measure_of]

@@ -13,19 +13,18 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from datetime import date
 from typing import Any
 
 import numpy as np
 
-from .._public import Public
-from .domain import Kind
-from .errors import QueryError
-from .exact import public_keys
-from .measures import Recipes
-from .nodes import Call, Column, Expr, Literal, OutputReference, computable, make, value, walk
+from ..core.domain import Kind
+from ..core.errors import QueryError
+from ..core.exact import public_keys
+from ..core.marks import MISSING, Family, Mark, RowCounts
+from ..core.nodes import Call, Column, Expr, Literal, OutputReference, computable, make, value, walk
+from ..core.sources import Filtered, From, is_within_range, source_key
 from .plan import Plan
-from .sources import Filtered, From, is_within_range, source_key
+from .recipes import Recipes
 
 # The largest number of combinations of classes, before any are merged, that are written out: with more, the
 # queries are refused as a workload, and must be asked one by one. Not tuned; `workload._NO_CELL` is made
@@ -35,73 +34,32 @@ MAX_RAW = 1 << 16
 MAX_ENTRIES = 1 << 24
 # The largest number of values of a column for which marks are computed one by one. Not tuned.
 MAX_MEMBERS = 4096
-# The classes of a condition, in the three-valued logic of SQL. `marks` writes the same numbers as SQL.
-TRUE, FALSE, MISSING = 1, 0, 2
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Holds a group key with its public `values`, or a condition (`values` is None).
-
-    The classes of a key are the positions of its values, and one more for all other values and NULL; those of
-    a condition are TRUE, FALSE and MISSING.
-    """
-
-    expression: Expr
-    values: tuple[object, ...] | None
-
-    @property
-    def size(self) -> int:
-        """How many classes there are."""
-        return 3 if self.values is None else len(self.values) + 1
-
-    def classes(self, results: Any) -> Any:
-        """Return the class of each result of the expression."""
-        if self.values is None:
-            truths = np.asarray(results, dtype=float)
-            return np.where(np.isnan(truths), MISSING, np.where(truths == 1.0, TRUE, FALSE)).astype(np.int64)
-        index_of = {_plain(v): i for i, v in enumerate(self.values)}
-        return np.array(
-            [index_of.get(_plain(r), len(self.values)) for r in np.ravel(results).tolist()], np.int64
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Describes a family of counts, which is one count of a query in all groups: for each combination of
-    values of `keys` (positions in the list of marks), the number of rows for which `condition` is true. It is
-    measure number `measure` of plan number `plan`."""
-
-    plan: int
-    measure: int
-    keys: tuple[int, ...]
-    condition: Expr | None
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledCounts:
-    """Holds the marks and counts of several queries over one relation, `source` (without WHERE).
+    """Holds the marks and counts of several queries over one relation (without WHERE), and what is counted.
 
-    `public`: the facts that its plans were made with; `many`: whether a unit may have several rows.
     `recipes`: how each plan's aggregates are computed from measures. `mark_groups`: pairs of some marks
     (positions) and the combinations of their classes that can occur; each mark is in one pair, together with
     the other marks of its column.
     """
 
-    source: From
-    public: Public
+    counted: RowCounts
     plans: tuple[Plan, ...]
     recipes: tuple[Recipes, ...]
-    marks: tuple[Mark, ...]
-    families: tuple[Family, ...]
     mark_groups: tuple[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], ...]
 
     @property
-    def many(self) -> bool:
-        return any(plan.many for plan in self.plans)
+    def marks(self) -> tuple[Mark, ...]:
+        return self.counted.marks
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        return self.counted.families
 
 
-def compile_counts(plans: list[Plan]) -> CompiledCounts:
+def compile_counts(plans: list[Plan], max_rows: int) -> CompiledCounts:
     """Return the marks and families of several plans, which must all count rows of one relation; others are
     refused with the reason."""
     recipes = [Recipes(plan) for plan in plans]
@@ -120,12 +78,15 @@ def compile_counts(plans: list[Plan]) -> CompiledCounts:
                 _index_of(marks, Mark(atom, None))
             families.append(Family(plan_index, measure_index, keys, condition))
     return CompiledCounts(
-        source=bases[0][0],
-        public=plans[0].public,
+        counted=RowCounts(
+            public=plans[0].public,
+            source=bases[0][0],
+            marks=tuple(marks),
+            families=tuple(families),
+            max_rows=max_rows,
+        ),
         plans=tuple(plans),
         recipes=tuple(recipes),
-        marks=tuple(marks),
-        families=tuple(families),
         mark_groups=tuple(_group_marks(marks)),
     )
 
@@ -338,14 +299,6 @@ def _thresholds(expression: Expr, column: Column) -> set[float] | None:
     return {float(n) for n in constants} if column in expression.args else None
 
 
-def _plain(v: Any) -> Any:
-    """Return a form of a value that Python compares as SQL does: numbers and booleans as float, dates as
-    text."""
-    if isinstance(v, bool | int | float | np.number):
-        return float(v)
-    return v.isoformat() if isinstance(v, date) else v
-
-
 @dataclass(frozen=True, slots=True)
 class ExplicitCells:
     """Holds the workload over merged cells, written out as a matrix (marginals need none): `matrix` has a row
@@ -368,7 +321,7 @@ def explicit(compilation: CompiledCounts) -> ExplicitCells:
     """
     sizes = [len(combinations) for _, combinations in compilation.mark_groups]
     combined = math.prod(sizes)
-    answers = sum(len(public_keys(compilation.plans[f.plan])) for f in compilation.families)
+    answers = sum(len(public_keys(compilation.plans[f.plan].keys)) for f in compilation.families)
     if combined > MAX_RAW or combined * answers > MAX_ENTRIES:
         raise _refuse(
             f"they distinguish {combined:,} classes of rows, and ask for {answers:,} numbers",

@@ -8,6 +8,7 @@ the caller may see them; and what one question would cost at several prices.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -20,6 +21,7 @@ from .._require import Real
 from .._text import visible
 from ..curator import STEWARD
 from ..curator import accounts as charges
+from ..curator.identities import mark_of
 from ..explaining import Explanation
 from ..explaining.subjects import Spending, explain_question, explain_spending
 from ..query import Answer, Query
@@ -394,6 +396,7 @@ def _spending(session: Questions, account: Account) -> Spending:
     rule, policy = account.rule, session.curator.policy
     analyst = None if session.analyst == STEWARD or policy.of(session.analyst) is None else session.analyst
     steps: list[tuple[str, float]] = []
+    marks: Counter[str] = Counter()
     if policy.budget.per is None:
         state = rule.start()
         # Each charge at its price on this account, which may be limited by a cap that its entry states. Over
@@ -401,6 +404,7 @@ def _spending(session: Questions, account: Account) -> Spending:
         for event, body in charges.spending(session.ledger, analyst):
             state = state.plus(rule.price(charges.priced(event, body, charges.cap_field(analyst))))
             is_own = session.analyst in (STEWARD, body.get("analyst"))
+            marks.update([mark_of(body)] if is_own else [])
             question = " ".join(str(body.get("text") or type(event).__name__).split())
             text = visible(question) if is_own else _OTHERS
             if steps and text == steps[-1][0] == _OTHERS:
@@ -420,6 +424,7 @@ def _spending(session: Questions, account: Account) -> Spending:
         neighbors=session.public.neighbors,
         pure=account.pure,
         own_delta=account.own_delta,
+        marks=tuple(sorted(marks.items())),
     )
 
 

@@ -60,6 +60,7 @@ from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import (
     STATISTIC,
+    Answered,
     Integers,
     Interactive,
     Release,
@@ -296,7 +297,6 @@ def advances(question: Any, step: int, clock: str | None) -> bool:
 
 
 @described("streaming.ContinualCounter")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ContinualCounter(Interactive):
     """Releases, after each batch, the sum of a statistic over all batches fed so far: continual counting.
 
@@ -517,16 +517,14 @@ class ContinualCounter(Interactive):
 
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy, drawer: Any = None
-    ) -> tuple[State, Release]:
+    ) -> Answered:
         """Close the next tick of the clock (`Advance`), or give the newest release again (`Latest`)."""
         check_source(self.public, source)
         if not advances(question, state["step"], self.clock):
             return state, self._latest(state, entropy)
         return self.tick(state, source, entropy=entropy, drawer=drawer)
 
-    def feed(
-        self, state: State, batch: Source, *, entropy: Entropy, drawer: Any = None
-    ) -> tuple[State, Release]:
+    def feed(self, state: State, batch: Source, *, entropy: Entropy, drawer: Any = None) -> Answered:
         """Take one tick: count the batch, add noise, and release the sum so far."""
         check_source(self.public, batch)
         return self.tick(state, batch, entropy=entropy, drawer=drawer)
@@ -546,7 +544,7 @@ class ContinualCounter(Interactive):
         entropy: Entropy,
         drawer: Any = None,
         statistic: Statistic | None = None,
-    ) -> tuple[State, Release]:
+    ) -> Answered:
         """Count, add noise, and release the sum so far.
 
         `statistic` replaces the counter's own for this tick. Its sensitivity must be the same, and earlier

@@ -208,10 +208,7 @@ class RunningEncoder(Encoder):
     def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
         """Return the sensitivity: a unit moves every later sum, by at most what it added to all steps."""
         return UnitInfluence(
-            l1=times * self.steps,
-            l2_squared=times**2 * self.steps,
-            linf=times,
-            l0=times * self.steps,
+            l1=times * self.steps, l2_squared=times**2 * self.steps, linf=times, l0=times * self.steps
         ).of(step)
 
     def variances(self) -> Floats:
@@ -287,10 +284,7 @@ class RowEncoder(Encoder):
         longest_column, largest_entry = int(absolute.sum(axis=0).max()), int(absolute.max())
         bands = min(self.grid.bands, self.steps)
         return UnitInfluence(
-            l1=times * longest_column,
-            l2_squared=square,
-            linf=times * largest_entry,
-            l0=times * bands,
+            l1=times * longest_column, l2_squared=square, linf=times * largest_entry, l0=times * bands
         ).of(step)
 
     def variances(self) -> Floats:

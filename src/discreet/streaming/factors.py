@@ -11,7 +11,6 @@ Defines a naive baseline, for comparison: fresh noise on the complete sum at eve
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -35,7 +34,6 @@ from ..mechanisms.matrix.triangular import (
 
 
 @described("streaming.RunningSum")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunningSum:
     """Measures the sum so far at every step: one unit moves all later sums, so that the noise grows with the
     square root of the number of steps (Gaussian), or with the number itself (Laplace)."""

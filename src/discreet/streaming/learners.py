@@ -17,7 +17,7 @@ per round, and release a decision after each round.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from .._public import Bounds, Public
 from .._registry import described
 from .._require import FINITE, FLOAT, NON_NEGATIVE, POSITIVE, Real, among, between, instance_of
 from ..accounting import Event
-from ..mechanisms.protocols import Interactive, Release, check_source, release
+from ..mechanisms.protocols import Answered, Interactive, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .continual import ContinualCounter, advances, counter
@@ -66,7 +66,6 @@ Size = Annotated[float, FLOAT, POSITIVE, _IN_RANGE]
 
 
 @described("streaming.OnlineLearner")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineLearner(Interactive):
     """Learns online and privately over a convex set: each round's gradient is taken at the newest decision w
     and added to a noisy sum, and the next decision is computed from that sum.
@@ -204,7 +203,7 @@ class OnlineLearner(Interactive):
 
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy, drawer: Any = None
-    ) -> tuple[State, Release]:
+    ) -> Answered:
         """Close the next tick of the clock (`Advance`), or give the newest decision again (`Latest`)."""
         check_source(self.public, source)
         step = state["sums"]["step"]
@@ -212,14 +211,12 @@ class OnlineLearner(Interactive):
             return state, self._make_release(np.array(state["decision"]), step, entropy)
         return self._round(state, source, entropy, drawer)
 
-    def feed(
-        self, state: State, batch: Source, *, entropy: Entropy, drawer: Any = None
-    ) -> tuple[State, Release]:
+    def feed(self, state: State, batch: Source, *, entropy: Entropy, drawer: Any = None) -> Answered:
         """Run one round: add the gradients of the batch at the newest decision, and release the next one."""
         check_source(self.public, batch)
         return self._round(state, batch, entropy, drawer)
 
-    def _round(self, state: State, source: Source, entropy: Entropy, drawer: Any) -> tuple[State, Release]:
+    def _round(self, state: State, source: Source, entropy: Entropy, drawer: Any) -> Answered:
         played = np.array(state["decision"])
         statistic = replace(self._gradients, decision=tuple(state["decision"]))
         sums, noisy = self.sums.tick(
@@ -286,8 +283,9 @@ def learner(
         learner = "leader" if strong else "experts" if isinstance(loss, LinearLoss) else "mirror"
     if space is None:
         space = Simplex(loss.dimension) if learner == "experts" else Ball(loss.dimension)
-    if horizon is None and clock is None:
-        raise InvalidInput("say how many rounds there are at most: horizon=.")
+    _require.that(
+        horizon is not None or clock is not None, "say how many rounds there are at most: horizon=."
+    )
     norm = "l1" if epsilon is not None and not delta else "l2"
     length = _longest_gradient(loss, public, norm) if clip is None else clip
     statistic = ClippedGradients(loss=loss, clip=float(length), norm=norm)

@@ -62,7 +62,6 @@ class _ColumnLoss:
 
 
 @described("streaming.SquaredDistance")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SquaredDistance(_ColumnLoss):
     """Computes |w - x|² / 2: the best decision is the mean of the columns. It is 1-strongly convex."""
 
@@ -76,7 +75,6 @@ class SquaredDistance(_ColumnLoss):
 
 
 @described("streaming.LinearLoss")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LinearLoss(_ColumnLoss):
     """Computes <w, x>: each column has the losses of one expert (or one direction), within its declared
     bounds.
@@ -127,7 +125,6 @@ class _TargetLoss:
 
 
 @described("streaming.SquaredLoss")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SquaredLoss(_TargetLoss):
     """Computes (<w, x> - y)² / 2: linear regression."""
 
@@ -141,7 +138,6 @@ class SquaredLoss(_TargetLoss):
 
 
 @described("streaming.LogisticLoss")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LogisticLoss(_TargetLoss):
     """Computes log(1 + exp(<w, x>)) - y <w, x>: logistic regression on a target of two declared categories
     (the second is 1), or a number from 0 to 1.
@@ -159,12 +155,7 @@ class LogisticLoss(_TargetLoss):
 
 
 Loss = SquaredDistance | LinearLoss | SquaredLoss | LogisticLoss
-LOSSES = {
-    "distance": SquaredDistance,
-    "linear": LinearLoss,
-    "squared": SquaredLoss,
-    "logistic": LogisticLoss,
-}
+LOSSES = {"distance": SquaredDistance, "linear": LinearLoss, "squared": SquaredLoss, "logistic": LogisticLoss}
 
 
 def _finite(vectors: Floats) -> Floats:
@@ -233,8 +224,9 @@ def _numbers(array: Any, name: str, public: Public) -> tuple[Floats, Any]:
 
 def check_columns(loss: Any, public: Public) -> None:
     """Refuse a loss whose columns are not declared as what it needs."""
-    if not isinstance(loss, Loss):
-        raise _require.fail("loss", type(loss).__name__, f"one of streaming.losses: {', '.join(LOSSES)}")
+    _require.must(
+        isinstance(loss, Loss), "loss", type(loss).__name__, f"one of streaming.losses: {', '.join(LOSSES)}"
+    )
     for name in loss.read:
         fact = public.fact(name)
         is_binary = isinstance(fact, Categories) and len(fact.values) == 2
@@ -251,7 +243,6 @@ def check_columns(loss: Any, public: Public) -> None:
 
 
 @described("streaming.ClippedGradients")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedGradients:
     """Sums the gradients of a loss at `decision`, each unit's clipped to length `clip` (in the norm `norm`),
     in integer multiples of clip / 2^16, the grid step. An empty `decision` stands for zeros.

@@ -19,7 +19,7 @@ import hashlib
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any
@@ -190,7 +190,6 @@ Floats = NDArray[np.float64]
 
 
 @described("streaming.DyadicCounts")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DyadicCounts:
     """Counts the rows in all aligned intervals of 2^i bins between public `edges`, level i = 0 (single bins)
     first: quantiles are computed from these counts.
@@ -255,7 +254,6 @@ class DyadicCounts:
 
 
 @described("streaming.HashedBits")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HashedBits:
     """Sketches the texts of a column, for heavy hitters among values that nobody declared: each row is hashed
     to one of `buckets` buckets in each of `repetitions` repetitions. A bucket counts its rows and, for each
@@ -336,7 +334,6 @@ RowStatistic = DyadicCounts | HashedBits | Histogram
 
 
 @described("streaming.PerUnit")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PerUnit:
     """Computes a statistic of rows where units are a column: at most `rows` rows of each unit count in a
     batch.
@@ -412,7 +409,6 @@ class PerUnit:
 
 
 @described("streaming.Presence")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Presence:
     """Counts the units in a batch: with `participations=1` its continual sum is the number of distinct units
     so far, each counted on its first tick.

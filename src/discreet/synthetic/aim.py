@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, ClassVar
 
@@ -66,7 +65,6 @@ _MAX_PENALTY = 1 << 42
 
 
 @described("synthetic.AIM")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AIM(Synthesizer):
     """Selects and measures, round after round, the table that the model gets most wrong (McKenna, Mullins,
     Sheldon & Miklau 2022, arXiv:2201.12677, Algorithm 2).
@@ -258,6 +256,3 @@ def _spent(state: State) -> Fraction:
 def _mean_absolute_noise(noise: IntegerGaussian) -> float:
     """Return the expected absolute noise of one cell, as if it were a continuous Gaussian."""
     return math.sqrt(2 / math.pi) * noise.standard_deviation
-
-
-__all__ = ["AIM"]

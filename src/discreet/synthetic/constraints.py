@@ -16,7 +16,6 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -189,7 +188,6 @@ _ARROW_COMPARISONS: dict[str, Any] = {
 
 
 @described("synthetic.Constraint")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
     """States how `left` compares with `right`: two columns of numbers, or of dates. Rows in which one of the
     two is missing satisfy it.

@@ -102,7 +102,6 @@ def count_sensitivity(public: Public, rows: int) -> Sensitivity:
 
 
 @described("synthetic.MarginalCounts")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MarginalCounts:
     """Counts the rows that have each combination of codes of some columns of a domain: a `Statistic`.
 

@@ -33,10 +33,7 @@ Codes = NDArray[np.int64]
 
 
 def sample(
-    model: GraphicalModel,
-    rows: int,
-    random: np.random.Generator,
-    given: Mapping[int, int] | None = None,
+    model: GraphicalModel, rows: int, random: np.random.Generator, given: Mapping[int, int] | None = None
 ) -> list[Codes]:
     """Return `rows` rows as one array of codes for each attribute, in random order.
 

@@ -10,7 +10,6 @@ A clique is an ascending tuple of columns; its table has the counts of rows by t
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
@@ -32,7 +31,6 @@ _RARE_DEVIATIONS = 3
 
 
 @described("synthetic.Independent")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Independent(Synthesizer):
     """Measures every one-way marginal, for synthetic rows whose columns are independent.
 
@@ -65,7 +63,6 @@ def _three_parts(*, split: Any) -> tuple[Fraction, ...]:
 
 
 @described("synthetic.MST")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MST(Synthesizer):
     """Measures all one-way marginals, then a maximum spanning tree of pairs that the exponential mechanism
     chooses (McKenna, Miklau & Sheldon 2021, arXiv:2108.04978).
@@ -193,7 +190,6 @@ _ONE_WAY_SHARE = Fraction(1, 10)
 
 
 @described("synthetic.MWEM")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MWEM(Synthesizer):
     """Selects and measures, `rounds` times, the pair of columns that the model gets most wrong (Hardt, Ligett
     & McSherry 2012, arXiv:1012.4763, over a graphical model as in McKenna, Sheldon & Miklau 2019,

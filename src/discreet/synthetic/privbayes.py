@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, ClassVar
 
@@ -44,7 +43,6 @@ _MAX_PARENT_SETS = 2000
 
 
 @described("synthetic.PrivBayes")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PrivBayes(Synthesizer):
     """Chooses a Bayesian network column by column (GreedyBayes), then measures the table of every column with
     its parents and makes it a conditional distribution (NoisyConditionals): Zhang, Cormode, Procopiuc,

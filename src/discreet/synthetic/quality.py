@@ -29,13 +29,7 @@ from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from ..tables.cells import Coding
-from .counting import (
-    OccurringCells,
-    count_domain_cells,
-    count_sensitivity,
-    plan_domain_cells,
-    rows_per_unit,
-)
+from .counting import OccurringCells, count_domain_cells, count_sensitivity, plan_domain_cells, rows_per_unit
 from .estimation import combine_measurements, estimate_total
 from .generation import fit_model, noisy_tables, sample_rows
 from .graphical_model import Clique, GraphicalModel, group_arrays
@@ -290,7 +284,6 @@ def _marginals(fitted: Fitted, codes: Sequence[Any]) -> tuple[MarginalShares, ..
 
 
 @described("synthetic.CopyDistance")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyDistance(Mechanism):
     """Measures how far a copy's tables by two columns are from those of the data: the mean over all pairs of
     half the l1 distance, as a share of the copy's noisy total.

@@ -55,7 +55,6 @@ RHO_BRACKET = (1e-30, 1e15)
 
 
 @described("synthetic.MeasuredTable")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
     """Holds a released table of noisy counts: `values` in row-major order, by the columns whose positions are
     in `clique`, and the `variance` of their noise."""
@@ -90,7 +89,6 @@ class MeasuredTable:
 
 
 @described("synthetic.Fitted")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
     """Holds all that a synthesis released: which tables were measured, and their noisy counts.
 

@@ -16,7 +16,6 @@ import itertools
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from numbers import Integral
 from pathlib import Path
@@ -108,16 +107,16 @@ def check_writable(path: Any, *, overwrite: bool) -> Path:
     if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
         raise _require.fail("path", path, "the name of a file")
     target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        raise InvalidInput(
-            f"{str(path)!r} cannot be written: "
-            + ("it is a folder." if target.is_dir() else "its folder does not exist.")
-            + " Nothing was written."
-        )
-    if not overwrite and (target.exists() or target.is_symlink()):
-        raise InvalidInput(
-            f"{str(path)!r} exists already. Nothing was written. Give another name, or overwrite=True."
-        )
+    _require.that(
+        not target.is_dir() and target.parent.is_dir(),
+        f"{str(path)!r} cannot be written: "
+        + ("it is a folder." if target.is_dir() else "its folder does not exist.")
+        + " Nothing was written.",
+    )
+    _require.that(
+        overwrite or (not target.exists() and not target.is_symlink()),
+        f"{str(path)!r} exists already. Nothing was written. Give another name, or overwrite=True.",
+    )
     return target
 
 
@@ -132,7 +131,6 @@ _LARGEST_FLOAT_BELOW_2_63 = float(np.nextafter(2.0**63, 0))
 
 
 @described("synthetic.DomainColumn")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DomainColumn:
     """Describes a column of the domain.
 
@@ -155,7 +153,6 @@ class DomainColumn:
 
 
 @described("synthetic.Domain")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
     """Lists the columns of a synthetic copy, in order. Their codes follow from the schema (`codings`)."""
 

@@ -277,7 +277,7 @@ def converted_to(fact: Fact, kind: str) -> str | None:
 
 def without_codes(batch: pa.RecordBatch, schema: Iterable[tuple[str, Fact]]) -> pa.RecordBatch:
     """Return a batch in which the declared codes of missing values are missing: numbers by their value, texts
-    by their characters, days by their date. SQL does the same (`query.scan`)."""
+    by their characters, days by their date. SQL does the same (`core.scan`)."""
     columns = {name: fact.missing for name, fact in schema if fact.missing and name in batch.schema.names}
     for name, codes in columns.items():
         index = batch.schema.get_field_index(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -42,7 +41,6 @@ PARTS = 256
 
 
 @described("learning.AdditiveModel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AdditiveModel:
     """Predicts by a sum of one step function per feature: `shapes[model][feature]` has one score for each bin
     of the feature. Bins are numbered as in the module `trees`, with `PARTS` bins of a number.
@@ -83,8 +81,9 @@ class AdditiveModel:
         """Return what a feature adds to the score: for each bin the pair of its value (of a number, the lower
         end of the bin; None for a missing or undeclared value) and its score, or a tuple of scores by
         class."""
-        if feature not in self.design.features:
-            raise _require.fail("feature", feature, f"one of {list(self.design.features)}")
+        _require.must(
+            feature in self.design.features, "feature", feature, f"one of {list(self.design.features)}"
+        )
         index = self.design.features.index(feature)
         fact: Any = self.public.fact(feature)
         scores = [model[index] for model in self.shapes]
@@ -122,7 +121,6 @@ class AdditiveModel:
 
 
 @described("learning.AdditiveBoosting")
-@dataclass(frozen=True, kw_only=True)
 class AdditiveBoosting(TableLearner):
     """Learns an additive model by DP-EBM (Nori, Caruana, Bu, Shen & Kulkarni 2021, arXiv:2106.09680,
     Algorithm 2): cyclic boosting of small random trees of one feature each.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -35,7 +34,6 @@ _FINER = 64
 
 
 @described("learning.Clusters")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Clusters:
     """Holds the centers of clusters, in coordinates of [-1, 1], and assigns rows to the nearest."""
 
@@ -86,7 +84,6 @@ def _nearest(cells: Integers, centers: Array) -> npt.NDArray[np.int64]:
 
 
 @described("learning.Lloyd")
-@dataclass(frozen=True, kw_only=True)
 class Lloyd(TableLearner):
     """Learns k-means clusters by Lloyd's algorithm with noisy sums and counts, from initial centers that do
     not depend on data (DPLloyd with the improvements of Su, Cao, Li, Bertino & Jin 2016, arXiv:1504.05998).

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from .. import _require
 from .._public import ADD_REMOVE, Public
-from .._require import NON_NEGATIVE, POSITIVE, PROBABILITY, Limit, at_least, between
+from .._require import NON_NEGATIVE, POSITIVE, PROBABILITY, Limit, at_least, at_most, between, instance_of
 from ..accounting import Event
 from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
 from ..sampling import Entropy
@@ -64,7 +64,9 @@ LARGEST_L1 = 2.0**28
 # The least and the largest lambda that is accepted: beyond them, squares of weights overflow or underflow.
 REGULARIZATIONS = 1e-100, 1e100
 # The largest class weight that is accepted: squares of gradients and noise must not overflow.
-LARGEST_CLASS_WEIGHT = 1e9
+LARGEST_CLASS_WEIGHT = 10**9
+_WEIGHT = at_most(LARGEST_CLASS_WEIGHT)
+LOSS = instance_of(Loss, "Logistic(), HuberHinge(), Softmax(), Huber() or Squared()")
 # The least lambda that is chosen by default, as a multiple of one row's curvature; without it a huge epsilon
 # would lead to 0.
 LEAST_STRENGTH = 2.0**-30
@@ -178,28 +180,23 @@ class LinearERM(Mechanism):
     design: Design
     epsilon: Epsilon
     delta: Delta = 0.0
-    loss: Loss = field(default_factory=Logistic)
+    loss: Annotated[Loss, LOSS] = field(default_factory=Logistic)
     regularization: Annotated[float, POSITIVE, between(*REGULARIZATIONS)] | None = None
-    class_weights: tuple[Annotated[float, POSITIVE], ...] = ()
+    class_weights: tuple[Annotated[float, POSITIVE, _WEIGHT], ...] = ()
     rows: Annotated[int, at_least(1)] | None = None
     l1: Annotated[float, NON_NEGATIVE] = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.loss, Loss):
-            raise _require.fail(
-                "loss", self.loss, "Logistic(), HuberHinge(), Softmax(), Huber() or Squared()"
-            )
         self.design.require_target()
         self.design.check(self.public)
         if self.class_weights and len(self.class_weights) != len(self.classes):
             raise _require.fail(
                 "class_weights", self.class_weights, f"one for each of {len(self.classes)} classes"
             )
-        if max(self.class_weights, default=1.0) > LARGEST_CLASS_WEIGHT:
-            raise _require.fail("class_weights", max(self.class_weights), f"at most {LARGEST_CLASS_WEIGHT:g}")
         largest_l1 = LARGEST_L1 * self.facts.gradient_l2 / self.facts.width**0.5
-        if self.l1 > largest_l1:
-            raise _require.fail("l1", self.l1, f"at most {largest_l1:.3g}, which leaves no weight")
+        _require.must(
+            self.l1 <= largest_l1, "l1", self.l1, f"at most {largest_l1:.3g}, which leaves no weight"
+        )
         self._check()
 
     @abstractmethod
@@ -302,7 +299,7 @@ class LinearERM(Mechanism):
             labels = [2 * targets - 1]
         else:
             labels = [np.where(targets == number, 1.0, -1.0) for number in range(self.facts.models)]
-        kind = Problem if self.facts.joint == 1 else partial(SoftmaxProblem, classes=self.facts.joint)
+        kind = Problem if self.facts.joint == 1 else SoftmaxProblem
         return [
             kind(
                 x=x,
@@ -313,6 +310,7 @@ class LinearERM(Mechanism):
                 strength=self.strength,
                 row_norm=self.facts.row_l2,
                 lipschitz=self.facts.lipschitz,
+                classes=self.facts.joint,
             )
             for y in labels
         ]
@@ -363,7 +361,7 @@ class LinearERM(Mechanism):
         heaviest = max(self.class_weights, default=1.0)
         slope_error = rounding_of_slopes(
             facts.width // facts.joint, length, facts.row_l2, facts.lipschitz, facts.smoothness
-        ) + (0.0 if facts.joint == 1 else heaviest * rounding_of_probabilities(facts.joint))
+        ) + heaviest * rounding_of_probabilities(facts.joint)
         penalty = strength * length + noise + float(np.linalg.norm(self.penalties))
         rounding = rounding_of_gradient(rows, facts.row_l2, slope_error, penalty)
         return max(least, facts.gradient_l2 * _TOLERANCE + rounding * (1 + 1e-6))
@@ -434,10 +432,7 @@ def grid_sensitivity(cells: float, width: int) -> Sensitivity:
     """
     l2 = (cells + math.sqrt(width)) * (1 + 1e-12)
     return Sensitivity(
-        linf=math.ceil(cells + 1),
-        l0=width,
-        l1=math.ceil(math.sqrt(width) * l2),
-        l2_squared=math.ceil(l2**2),
+        linf=math.ceil(cells + 1), l0=width, l1=math.ceil(math.sqrt(width) * l2), l2_squared=math.ceil(l2**2)
     )
 
 

@@ -28,11 +28,7 @@ from ..tables import Memory
 from .linear_model import class_array, class_indices
 
 try:
-    from sklearn.base import (
-        BaseEstimator,
-        ClassifierMixin,
-        RegressorMixin,
-    )
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.base import ClassNamePrefixFeaturesOutMixin as ClassNamePrefixFeaturesOutMixin
     from sklearn.base import ClusterMixin as ClusterMixin
     from sklearn.base import TransformerMixin as TransformerMixin

@@ -29,7 +29,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Public
 from .._registry import described
-from .._require import NON_EMPTY, POSITIVE, Limit, at_least
+from .._require import LISTED, NON_EMPTY, POSITIVE, Limit, at_least, instance_of
 from ..accounting import Event, compose
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
@@ -214,7 +214,6 @@ _POINTS = 1 << 12
 
 
 @described("learning.QuantileBounds")
-@dataclass(frozen=True, kw_only=True)
 class QuantileBounds(Mechanism):
     """Releases the quantiles of order `low` and `high` of each column, as its new bounds: triples of column,
     lower and upper bound.
@@ -293,7 +292,6 @@ class NarrowedSource:
 
 
 @described("learning.Piped")
-@dataclass(frozen=True, kw_only=True)
 class Piped(Mechanism):
     """Runs steps that narrow bounds, one after the other, and then the learner with the bounds they released.
 
@@ -306,15 +304,15 @@ class Piped(Mechanism):
     """
 
     public: Public
-    steps: tuple[QuantileBounds | PrivateScaler, ...]
-    learner: LinearERM | TableLearner | SecondMoments
+    steps: Annotated[tuple[QuantileBounds | PrivateScaler, ...], LISTED]
+    learner: Annotated[
+        LinearERM | TableLearner | SecondMoments,
+        instance_of(LinearERM | TableLearner | SecondMoments, "a learner of a table, not a search"),
+    ]
     epsilon: float
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", _require.listed(steps=self.steps))
-        if not isinstance(self.learner, LinearERM | TableLearner | SecondMoments):
-            raise _require.fail("learner", type(self.learner).__name__, "a learner of a table, not a search")
         for mechanism in (*self.steps, self.learner):
             if mechanism.public != self.public:
                 raise InvalidInput("all steps and the learner must be priced for the same table.")

@@ -7,7 +7,6 @@ that a private choice among models rests on (`trials`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ Array = npt.NDArray[np.float64]
 
 
 @described("learning.LinearModel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LinearModel:
     """Predicts from declared columns by one vector of weights, or one for each of several classes.
 

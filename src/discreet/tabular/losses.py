@@ -69,7 +69,6 @@ class Loss(Protocol):
 
 
 @described("learning.Logistic")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Logistic:
     """Computes the logistic loss log(1 + exp(-y score)) of labels -1 and 1: |f'| <= 1 and f'' <= 1/4."""
 
@@ -91,7 +90,6 @@ class Logistic:
 
 
 @described("learning.HuberHinge")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HuberHinge:
     """Computes the smoothed hinge loss of Chaudhuri, Monteleoni & Sarwate 2011, Section 3.4.2: quadratic
     where the margin y score is within `width` of 1.
@@ -127,7 +125,6 @@ class HuberHinge:
 
 
 @described("learning.Huber")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Huber:
     """Computes the Huber loss of a residual r = score - y: r²/2 up to |r| = `threshold`, linear beyond; |f'|
     <= threshold and f'' <= 1.
@@ -158,7 +155,6 @@ class Huber:
 
 
 @described("learning.Squared")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Squared:
     """Computes the squared loss (score - y)² / 2 of scores up to `reach` in absolute value, continued
     linearly beyond: |f'| <= reach + 1 and f'' <= 1.
@@ -198,7 +194,6 @@ class Squared:
 
 
 @described("learning.Softmax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Softmax:
     """Computes the multinomial logistic loss log sum_c exp(<w_c, x>) - <w_y, x> of k classes, where w_c are
     the weights of class c, x is the row and y the number of its class.
@@ -324,29 +319,43 @@ class Problem:
     strength: float
     row_norm: float
     lipschitz: float
+    # the number of classes of a softmax; 1 for any other loss
+    classes: int = 1
+
+    def _columns(self, w: Array) -> Array:
+        """Return the coefficients by feature: a vector, or a matrix where a row has several scores."""
+        return w
+
+    def _weighted(self, slopes: Array, rows: slice = slice(None)) -> Array:
+        """Return the slopes of these rows, times their weights."""
+        return slopes if self.weights is None else np.asarray((slopes.T * self.weights[rows]).T)
 
     def slopes(self, w: Array) -> Array:
-        """Return the derivative of each row's loss in its score, a function of that row alone
-        (`exact_scores`)."""
-        slopes = self.loss.slope(exact_scores(self.x, w[:, None], self.row_norm)[:, 0], self.y)
-        return np.asarray(slopes if self.weights is None else slopes * self.weights)
+        """Return the derivative of each row's loss in its score, or in its scores, a function of that row
+        alone (`exact_scores`)."""
+        columns = self._columns(w)
+        scores = exact_scores(self.x, columns.reshape(len(columns), -1), self.row_norm)
+        return self._weighted(self.loss.slope(scores.reshape(len(scores), *columns.shape[1:]), self.y))
 
     def gradient(self, w: Array) -> tuple[Array, Array]:
         """Return the gradient, and the scores that it was computed from."""
-        n, d = self.x.shape
-        scores, sums = np.empty(n), np.zeros((-(-n // BLOCK), d))
+        n, columns = len(self.x), self._columns(w)
+        scores, sums = np.empty((n, *columns.shape[1:])), np.zeros((-(-n // BLOCK), len(w)))
         for start in range(0, n, BLOCK):
             # scores and gradients in one pass, while the rows of a block are in the cache
             block = slice(start, start + BLOCK)
             rows = self.x[block].astype(np.float64, copy=False)
-            scores[block] = rows @ w
-            slopes = self.loss.slope(scores[block], self.y[block])
-            if self.weights is not None:
-                slopes = slopes * self.weights[block]
-            sums[start // BLOCK] = slopes @ rows
+            scores[block] = rows @ columns
+            slopes = self._weighted(self.loss.slope(scores[block], self.y[block]), block)
+            sums[start // BLOCK] = (slopes.T @ rows).ravel()
         # numpy sums pairwise along an axis that is contiguous
         total = np.ascontiguousarray(sums.T).sum(axis=1)
         return total + self.strength * w + self.linear, scores
+
+    @property
+    def _heaviest(self) -> float:
+        """The largest weight of a row."""
+        return 1.0 if self.weights is None or not len(self.x) else float(self.weights.max())
 
     def rounding(self, w: Array) -> float:
         """Return a bound on the l2 distance between the computed and the true gradient at w.
@@ -357,14 +366,15 @@ class Problem:
                block of BLOCK products and the pairwise sum of blocks add at most (BLOCK + 64) u times the sum
                of absolute values (Higham 2002, Sections 3.1 and 4.2), which for coordinate j is at most sum_i
                |x_ij| L. The vector of these sums has norm at most sum_i |x_i| L <= n R L. The last two
-               summands of the gradient add 4 u (lambda |w| + |b|).
+               summands of the gradient add 4 u (lambda |w| + |b|). For a softmax of k classes, the scores of
+               a row are off by at most (d + 2) u R |w| in l2; the probabilities by half of that (1/2 is the
+               largest eigenvalue of their derivative) and by (k + 20 + 16 L) u for their own computation
+               (`rounding_of_probabilities`).
         """
-        n, d = self.x.shape
-        length = float(np.linalg.norm(w))
-        heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
+        (n, d), heaviest, length = self.x.shape, self._heaviest, float(np.linalg.norm(w))
         slope_error = rounding_of_slopes(
             d, length, self.row_norm, self.lipschitz, heaviest * self.loss.smoothness
-        )
+        ) + heaviest * rounding_of_probabilities(self.classes)
         return rounding_of_gradient(
             n, self.row_norm, slope_error, self.strength * length + float(np.linalg.norm(self.linear))
         )
@@ -379,9 +389,7 @@ class Problem:
     @property
     def largest_curvature(self) -> float:
         """Return a bound on the largest curvature of the objective."""
-        n = len(self.x)
-        heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
-        return self.strength + heaviest * self.loss.smoothness * n * self.row_norm**2
+        return self.strength + self._heaviest * self.loss.smoothness * len(self.x) * self.row_norm**2
 
     @property
     def size(self) -> int:
@@ -505,7 +513,8 @@ _MAX_EXACT = 700
 
 def rounding_of_probabilities(classes: int) -> int:
     """Return a bound on the l2 rounding error of p - e_y (`losses.Softmax.slope`), computed from the scores
-    of so many classes, in units of u = 2^-53, beyond the 16 L that `rounding_of_slopes` has for a slope.
+    of so many classes, in units of u = 2^-53, beyond the 16 L that `rounding_of_slopes` has for a slope; 0
+    for one, where a loss has a single score.
 
     It also enters `erm._tolerance_for`, and so the noise or the price of stored mechanisms: keep its values.
 
@@ -518,7 +527,7 @@ def rounding_of_probabilities(classes: int) -> int:
            and sqrt(2) u. The excess over k + 20 is below 2 ln k - 1.5 < 16 sqrt(2) = 16 L, for weight 1;
            all of these grow in proportion to the weight.
     """
-    return classes + 20
+    return 0 if classes == 1 else classes + 20
 
 
 @dataclass(frozen=True)
@@ -529,50 +538,8 @@ class SoftmaxProblem(Problem):
 
     classes: int = 2
 
-    def slopes(self, w: Array) -> Array:
-        """Return the gradient of each row's loss in its scores, a function of that row alone
-        (`exact_scores`)."""
-        scores = exact_scores(self.x, w.reshape(self.classes, -1).T, self.row_norm)
-        slopes = self.loss.slope(scores, self.y)
-        return np.asarray(slopes if self.weights is None else slopes * self.weights[:, None])
-
-    def gradient(self, w: Array) -> tuple[Array, Array]:
-        """Return the gradient, and the scores (rows x classes) that it was computed from."""
-        n, d = self.x.shape
-        scores, sums = np.empty((n, self.classes)), np.zeros((-(-n // BLOCK), self.classes * d))
-        matrix = w.reshape(self.classes, d).T
-        for start in range(0, n, BLOCK):
-            block = slice(start, start + BLOCK)
-            rows = self.x[block].astype(np.float64, copy=False)
-            scores[block] = rows @ matrix
-            slopes = self.loss.slope(scores[block], self.y[block])
-            if self.weights is not None:
-                slopes = slopes * self.weights[block, None]
-            sums[start // BLOCK] = (slopes.T @ rows).ravel()
-        # numpy sums pairwise along an axis that is contiguous
-        total = np.ascontiguousarray(sums.T).sum(axis=1)
-        return total + self.strength * w + self.linear, scores
-
-    def rounding(self, w: Array) -> float:
-        """Return a bound on the l2 distance between the computed and the true gradient at w.
-
-        Proof: as in `Problem.rounding`, with its symbols and k classes: the scores of a row are off by at
-               most (d + 2) u R |w| in l2; the probabilities by half of that (1/2 is the largest eigenvalue of
-               their derivative) and by (k + 20 + 16 L) u for their own computation
-               (`rounding_of_probabilities`); sums by (BLOCK + 64) u times n R L.
-        """
-        n, d = self.x.shape
-        length = float(np.linalg.norm(w))
-        heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
-        slope_error = rounding_of_slopes(
-            d, length, self.row_norm, self.lipschitz, heaviest * self.loss.smoothness
-        )
-        return rounding_of_gradient(
-            n,
-            self.row_norm,
-            slope_error + heaviest * rounding_of_probabilities(self.classes),
-            self.strength * length + float(np.linalg.norm(self.linear)),
-        )
+    def _columns(self, w: Array) -> Array:
+        return w.reshape(self.classes, -1).T
 
     def hessian(self, scores: Array) -> Array:
         """Return the Hessian, from every `stride`-th row, or an upper bound on it.

@@ -70,11 +70,7 @@ def _file_facts(estimator: Any) -> dict[str, Any]:
         "why": vars(estimator).get("why_"),
         **_mechanism_facts(estimator.mechanism_),
     }
-    return {
-        "model": _registry.to_json(model),
-        "event": estimator.event_.to_json(),
-        "notes": notes,
-    }
+    return {"model": _registry.to_json(model), "event": estimator.event_.to_json(), "notes": notes}
 
 
 def load(path: str | Path) -> LoadedModel:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
+from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
@@ -30,7 +31,6 @@ _LEAST_VARIANCE = (2 / 30) ** 2
 
 
 @described("learning.NaiveBayesModel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NaiveBayesModel:
     """Holds the probabilities of classes (`priors`) and, for each class, the mean and variance of each number
     and the probabilities of the values of each truth value and category (`chances`).
@@ -58,10 +58,11 @@ class NaiveBayesModel:
             object.__setattr__(self, name, rows)
             if len(rows) != len(self.classes) or any(len(row) != widths[name] for row in rows):
                 raise InvalidInput(f"{name} must be {len(self.classes)} x {widths[name]} numbers.")
-        if len(self.priors) != len(self.classes) or not all(
-            p > 0 for row in (self.priors, *self.variances, *self.chances) for p in row
-        ):
-            raise InvalidInput("probabilities and variances must be positive.")
+        _require.that(
+            len(self.priors) == len(self.classes)
+            and all(p > 0 for row in (self.priors, *self.variances, *self.chances) for p in row),
+            "probabilities and variances must be positive.",
+        )
 
     def scores(self, X: Any) -> Array:
         """Return the logarithm of the joint density of each row and each class, up to a constant."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any
@@ -130,7 +130,6 @@ def gaussian_objective_delta(epsilon: float, multiplier: float, sides: int = 1) 
 
 
 @described("learning.ObjectivePerturbation")
-@dataclass(frozen=True, kw_only=True)
 class ObjectivePerturbation(LinearERM):
     """Minimizes J(w) + <b, w> for a random b, up to a certified tolerance, and releases the point on a grid
     with discrete noise.
@@ -397,7 +396,6 @@ _OUTPUT_CELLS = 64
 
 
 @described("learning.OutputPerturbation")
-@dataclass(frozen=True, kw_only=True)
 class OutputPerturbation(LinearERM):
     """Releases the minimizer of J on a grid, with discrete noise on every coordinate (Chaudhuri, Monteleoni &
     Sarwate 2011, Algorithm 1).
@@ -506,7 +504,6 @@ _ROWS = 1 << 14
 
 
 @described("learning.GradientPerturbation")
-@dataclass(frozen=True, kw_only=True)
 class GradientPerturbation(LinearERM):
     """Fits a linear model by noisy full-batch gradient descent on J (Bassily, Smith & Thakurta 2014, Section
     2, with all rows in every step), and releases the mean of the last half of the iterates.
@@ -629,7 +626,6 @@ _ROW_TOLERANCE = 2.0**-30
 
 
 @described("learning.RowPerturbation")
-@dataclass(frozen=True, kw_only=True)
 class RowPerturbation(LinearERM):
     """Adds discrete noise to every row, and minimizes J on the noisy rows: input perturbation.
 
@@ -653,12 +649,12 @@ class RowPerturbation(LinearERM):
     def _check(self) -> None:
         require_relation(self.public.neighbors, REPLACE, ZERO_OUT, what="input perturbation")
         self._rows  # noqa: B018 - refuses a table whose size is not public
-        if not self.loss.classifies or self.facts.joint > 1 or self.class_weights:
-            raise InvalidInput(
-                "input perturbation adds noise to rows that are multiplied by a label 1 or -1: it fits "
-                'classes, one against the rest (multi_class="ovr"), without class weights. Take '
-                'method="output" for anything else.'
-            )
+        _require.that(
+            self.loss.classifies and self.facts.joint <= 1 and not self.class_weights,
+            "input perturbation adds noise to rows that are multiplied by a label 1 or -1: it fits "
+            'classes, one against the rest (multi_class="ovr"), without class weights. Take '
+            'method="output" for anything else.',
+        )
         self.noise  # noqa: B018 - price it now
 
     @property

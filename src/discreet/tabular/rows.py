@@ -44,7 +44,6 @@ _RESERVED = 1 << 28
 
 
 @described("learning.Design")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
     """Says which columns are the coordinates of a row, which one is the target, and which norms rows may
     have.
@@ -62,10 +61,12 @@ class Design:
     clip: Annotated[str, among(CLIPS)] = "typical"
 
     def __post_init__(self) -> None:
-        if len(set(self.features)) < len(self.features):
-            raise InvalidInput(f"a feature is named twice: {list(self.features)}.")
-        if self.target in self.features:
-            raise InvalidInput(f"the target {self.target!r} cannot be a feature, too.")
+        _require.that(
+            len(set(self.features)) == len(self.features), f"a feature is named twice: {list(self.features)}."
+        )
+        _require.that(
+            self.target not in self.features, f"the target {self.target!r} cannot be a feature, too."
+        )
 
     def require_target(self) -> None:
         """Refuse a design without a target, for a learner that predicts one."""
@@ -191,10 +192,10 @@ class Design:
         names: Any = (
             columns_by_name.column_names if isinstance(columns_by_name, pa.Table) else columns_by_name
         )
-        if columns_by_name is None or any(name not in names for name in self.features):
-            raise InvalidInput(
-                f"the model predicts from the columns {list(self.features)}, by name; some are missing."
-            )
+        _require.that(
+            columns_by_name is not None and all(name in names for name in self.features),
+            f"the model predicts from the columns {list(self.features)}, by name; some are missing.",
+        )
         columns = {name: _as_arrow(columns_by_name[name], name) for name in self.features}
         if len({len(column) for column in columns.values()}) > 1:
             raise InvalidInput("the columns of these rows have different lengths.")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -34,8 +33,6 @@ from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
 
-__all__ = ["PrivateScaler", "Scaling"]
-
 Array = npt.NDArray[np.float64]
 # Shares of rho for the count, the sum and the sum of squares of each column: the count's error matters less.
 # Chosen by hand, not tuned.
@@ -46,7 +43,6 @@ FLOOR = Fraction(1, 1000)
 
 
 @described("learning.Scaling")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
     """Standardizes columns: `(value - mean) / deviation` for each column, of values clipped to the column's
     bounds `lower` and `upper`.
@@ -64,13 +60,13 @@ class Scaling:
         facts = {"means": self.means, "deviations": self.deviations, "lower": self.lower, "upper": self.upper}
         for name, values in facts.items():
             _require.must(len(values) == len(self.columns), name, values, "one for each column")
-        if len(set(self.columns)) < len(self.columns):
-            raise InvalidInput(f"a column is named twice: {list(self.columns)}.")
+        _require.that(
+            len(set(self.columns)) == len(self.columns), f"a column is named twice: {list(self.columns)}."
+        )
 
     def column(self, name: str, values: Array) -> Array:
         """Return the values of one column, standardized."""
-        if name not in self.columns:
-            raise InvalidInput(f"{name!r} is none of the columns {list(self.columns)}.")
+        _require.that(name in self.columns, f"{name!r} is none of the columns {list(self.columns)}.")
         i = self.columns.index(name)
         clipped = np.clip(_floats(values), self.lower[i], self.upper[i])
         return np.asarray(np.nan_to_num((clipped - self.means[i]) / self.deviations[i]))
@@ -85,10 +81,10 @@ class Scaling:
                 raise InvalidInput(f"the column {error} is missing.") from None
             return np.stack([self.column(name, values) for name, values in columns.items()], axis=1)
         array = _floats(X)
-        if array.ndim != 2 or array.shape[1] != len(self.columns):
-            raise InvalidInput(
-                f"an array with {len(self.columns)} columns is needed, in the order {list(self.columns)}."
-            )
+        _require.that(
+            array.ndim == 2 and array.shape[1] == len(self.columns),
+            f"an array with {len(self.columns)} columns is needed, in the order {list(self.columns)}.",
+        )
         return np.stack([self.column(name, array[:, i]) for i, name in enumerate(self.columns)], axis=1)
 
     def inverse_transform(self, X: Any) -> Array:
@@ -106,7 +102,6 @@ def _floats(values: Any) -> Array:
 
 
 @described("learning.PrivateScaler")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateScaler(Mechanism):
     """Releases means and standard deviations of bounded columns with rho-zCDP in total.
 

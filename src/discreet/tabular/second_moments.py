@@ -38,7 +38,6 @@ _ROWS = 1 << 14
 
 
 @described("learning.Moments")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
     """Holds noisy second moments of the coordinates of a design, with the target as last coordinate where
     there is one.
@@ -103,8 +102,9 @@ class Moments:
         """
         covariance = self.covariance
         _require.integer(count=count, at_least=1)
-        if count > len(covariance):
-            raise _require.fail("count", count, f"at most {len(covariance)}, the number of coordinates")
+        _require.must(
+            count <= len(covariance), "count", count, f"at most {len(covariance)}, the number of coordinates"
+        )
         values, vectors = on_one_thread(np.linalg.eigh)(covariance)
         return vectors[:, ::-1][:, :count].T, np.maximum(values[::-1][:count], 0.0)
 

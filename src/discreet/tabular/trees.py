@@ -21,8 +21,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from .. import sampling
-from .._errors import InvalidInput
+from .. import _require, sampling
 from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Public
 from .._registry import described
 from .._require import LISTED, among, at_least, at_most
@@ -82,7 +81,6 @@ _CELLS = 1 << 10
 
 
 @described("learning.TreeModel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TreeModel:
     """Predicts classes by a full binary tree: split i sends a row to node 2i + 1 (left) or 2i + 2 (right);
     leaves hold class probabilities.
@@ -101,11 +99,7 @@ class TreeModel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", tuple((int(f), int(b)) for f, b in self.splits))
         object.__setattr__(self, "leaves", tuple(tuple(float(v) for v in row) for row in self.leaves))
-        count = len(self.splits) + 1
-        is_full = count & (count - 1) == 0 and len(self.leaves) == count
-        if not is_full or any(len(row) != len(self.classes) for row in self.leaves):
-            raise InvalidInput("a tree has 2^depth - 1 splits and a leaf for each path.")
-        check_splits(self.splits, self.design, self.public, self.parts)
+        check_tree(self, all(len(row) == len(self.classes) for row in self.leaves))
 
     def _leaf(self, x: Any) -> npt.NDArray[np.int64]:
         return leaf_of(x, self.design, self.public, self.parts, self.splits)
@@ -129,11 +123,18 @@ class TreeModel:
         return np.asarray(class_array(self.classes)[self.probabilities(X).argmax(axis=1)])
 
 
-def check_splits(splits: Any, design: Design, public: Public, parts: int) -> None:
-    """Refuse splits (feature, bin) of features or bins that a design does not have."""
-    counts = bin_counts(design, public, parts)
-    if any(not (0 <= feature < len(counts) and 0 <= code < counts[feature]) for feature, code in splits):
-        raise InvalidInput("a split names a feature or a bin that the tree does not have.")
+def check_tree(tree: TreeModel | RegressionTreeModel, fits: bool = True) -> None:
+    """Refuse a tree that is not full, and splits of features or bins that its columns do not have; `fits`
+    says whether each leaf is as it must be."""
+    count, bins = len(tree.splits) + 1, bin_counts(tree.design, tree.public, tree.parts)
+    _require.that(
+        fits and count & (count - 1) == 0 and len(tree.leaves) == count,
+        "a tree has 2^depth - 1 splits and a leaf for each path.",
+    )
+    _require.that(
+        all(0 <= feature < len(bins) and 0 <= code < bins[feature] for feature, code in tree.splits),
+        "a split names a feature or a bin that the tree does not have.",
+    )
 
 
 def leaf_of(x: Any, design: Design, public: Public, parts: int, splits: Any) -> npt.NDArray[np.int64]:
@@ -346,7 +347,6 @@ class PrivateTree(GreedyTree, Classifying):
 
 
 @described("learning.RegressionTreeModel")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionTreeModel:
     """Predicts a number by a full binary tree with one number in each leaf, on the target's scale of [-1, 1];
     splits are those of `TreeModel`."""
@@ -360,10 +360,7 @@ class RegressionTreeModel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", tuple((int(f), int(b)) for f, b in self.splits))
         object.__setattr__(self, "leaves", tuple(float(value) for value in self.leaves))
-        count = len(self.splits) + 1
-        if count & (count - 1) or len(self.leaves) != count:
-            raise InvalidInput("a tree has 2^depth - 1 splits and a leaf for each path.")
-        check_splits(self.splits, self.design, self.public, self.parts)
+        check_tree(self)
 
     @property
     def classes(self) -> tuple[Any, ...]:
@@ -388,7 +385,6 @@ class RegressionTreeModel:
 
 
 @described("learning.PrivateRegressionTree")
-@dataclass(frozen=True, kw_only=True)
 class PrivateRegressionTree(GreedyTree):
     """Learns a full regression tree of fixed `depth`: splits by the exponential mechanism, leaves with noisy
     sums and counts of targets, which are scaled to [-1, 1].
@@ -412,7 +408,7 @@ class PrivateRegressionTree(GreedyTree):
     _range: ClassVar[int] = 4
 
     def _check(self) -> None:
-        super()._check()
+        GreedyTree._check(self)
         assert self.design.target is not None
         target_classes(self.public, self.design.target, classifies=False)
 

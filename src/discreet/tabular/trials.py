@@ -19,7 +19,7 @@ from .. import _require, accounting, sampling
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
-from .._require import EXACT, NON_EMPTY, OPEN_PROBABILITY, POSITIVE, PROBABILITY
+from .._require import EXACT, NON_EMPTY, OPEN_PROBABILITY, POSITIVE, PROBABILITY, instance_of
 from ..accounting import ZCDP, Event, NegativeBinomialTrials, PoissonTrials, PureDP, RepeatAndSelect
 from ..accounting.pure import epsilon_of
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
@@ -31,6 +31,7 @@ from .learner import TableLearner
 from .rows import Loaded
 
 TrialDistribution = NegativeBinomialTrials | PoissonTrials
+TRIALS = instance_of(TrialDistribution, "accounting.logarithmic(...), geometric(...) or PoissonTrials(...)")
 # The largest probability of more trials than `cap_of` says, where _MEANS does not set it.
 _TAIL = 1e-6
 # The largest value of `cap_of` divided by the mean number of trials, for a negative binomial. About 1% of
@@ -137,7 +138,6 @@ def rho_of(event: Event) -> float:
 
 
 @described("learning.Selected")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
     """Holds the release of a search: the best model, the number of its candidate, and its noisy score: the
     share of held-out rows it predicted right (for a number, 1 minus the mean of a quarter of the squared
@@ -160,15 +160,11 @@ class RepeatedTrials(Mechanism):
 
     public: Public
     candidates: Annotated[tuple[Any, ...], NON_EMPTY]
-    trials: TrialDistribution
+    trials: Annotated[TrialDistribution, TRIALS]
     holdout: Annotated[Fraction, EXACT, OPEN_PROBABILITY] = Fraction(1, 5)
     delta: Annotated[float, PROBABILITY] = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.trials, TrialDistribution):
-            raise _require.fail(
-                "trials", self.trials, "accounting.logarithmic(...), geometric(...) or PoissonTrials(...)"
-            )
         self._check()
 
     @abstractmethod
@@ -247,7 +243,6 @@ class RepeatedTrials(Mechanism):
 
 
 @described("learning.RandomTrials")
-@dataclass(frozen=True, kw_only=True)
 class RandomTrials(RepeatedTrials):
     """Trains and scores a random candidate a random number of times, and releases the best run only (Liu &
     Talwar 2019; Papernot & Steinke 2022).
@@ -307,8 +302,9 @@ class RandomTrials(RepeatedTrials):
             largest = max(self.score_epsilon, *(float(value) for value in epsilons if value is not None))
             return PureDP(epsilon=largest, neighbors=self.public.neighbors)
         rho = max(self.score_rho, *(rho_of(event) for event in events))
-        if rho == float("inf"):
-            raise _require.fail("candidates", "without a rho", "learners with a pure or a Gaussian price")
+        _require.must(
+            rho != float("inf"), "candidates", "without a rho", "learners with a pure or a Gaussian price"
+        )
         return ZCDP(rho=rho, neighbors=self.public.neighbors)
 
     @cached_property

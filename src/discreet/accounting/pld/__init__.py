@@ -3,10 +3,9 @@
 
 This is the tightest accountant. Each event becomes a pair of output distributions that dominates it
 (`rules`). The privacy losses of all pairs are added up on a lattice (`lattice`), rounded up for upper bounds
-("connect the dots") and merged for lower bounds, by a Fourier transform whose errors are bounded; those of
-many sampled Gaussians are also added up by an integral without a lattice (`line`). Both directions of the
-neighbor relation, removing and adding a unit, are computed, and the worse one counts. docs/proofs/pld.md has
-the method and the proof.
+("connect the dots") and merged for lower bounds, by a Fourier transform whose errors are bounded. Both
+directions of the neighbor relation, removing and adding a unit, are computed, and the worse one counts.
+docs/proofs/pld.md has the method and the proof.
 """
 
 from .accountant import bounds, delta, delta_bounds, epsilon

@@ -108,7 +108,7 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
     # some mechanism fails with a probability of delta or more: no epsilon holds, and `upper` is infinite
     if remaining <= 0:
         return upper, upper
-    lower = _within_floats(lambda: _below(normal(attained(event, upper)), remaining, solved), 0.0)
+    lower = _within_floats(lambda: _below(normal(attained(event)), remaining, solved), 0.0)
     return min(lower, upper), upper
 
 
@@ -137,7 +137,7 @@ def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:
     if upper == 0 or rules.without_noise(form):
         return upper, upper
     failure = _failure_probability(event)
-    below = _within_floats(lambda: _delta_below(normal(attained(event, epsilon)), float(epsilon)), 0.0)
+    below = _within_floats(lambda: _delta_below(normal(attained(event)), float(epsilon)), 0.0)
     return min(upper, failure + (1 - failure) * below * (1 - 1e-15)), upper
 
 

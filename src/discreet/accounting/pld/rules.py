@@ -156,7 +156,7 @@ def _exponential(event: Event, tail: float) -> EventPairs:
     """Return the pair of the exponential mechanism; for lower bounds, those of choices between two candidates
     at several odds, each of which serves both directions."""
     epsilon: Any = event.epsilon  # type: ignore[attr-defined]
-    two = tuple(two_candidates(_round.down(epsilon), share) for share in (0.5, 0.75, 0.95))
+    two = tuple(two_candidates(_round.down(epsilon), share) for share in (0.5, 0.6, 0.75, 0.9, 0.98))
     return EventPairs((bounded_range(_round.up(epsilon)),), two)
 
 

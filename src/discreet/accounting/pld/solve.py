@@ -20,12 +20,8 @@ from typing import NamedTuple
 from .lattice import convolution, mesh
 from .lattice.convolution import CertifiedEpsilon, RepeatedPair
 from .lattice.mesh import LatticePlan
-from .line import ladder
-from .line import line as steps_module
-from .line.ladder import EpsilonInterval
 from .pairs import basic_pairs
 from .pairs.basic_pairs import ROUNDED, Array, DominatingPair
-from .pairs.families import SampledGaussian
 
 # The share of delta that truncated tails may cost.
 _TAIL = 2e-6
@@ -36,18 +32,14 @@ _PASSES = 7
 # The factor of the planned mesh where delta is computed, which is more sensitive to the mesh than epsilon.
 _FINER = 0.3
 # The relative error of epsilon, estimated from two meshes, above which a finer mesh is tried.
-_ACCEPTED = 6e-5
-# The number of lattice points from which on no finer mesh is tried; a quarter of it in the widest
-# floating-point type, which is slower.
-_LARGEST = 2**20
-# The number of steps from which on the integral along a line is tried before the lattice.
-_MANY = 64
-# The relative distance from the upper bound at which a lower bound by the line is accepted.
-_LOOSE = 5e-4
-# The number of lattice points from which on the line is tried too.
-_LONG = 2**17
-# The relative width of the line's interval at which the lattice is not tried.
+_ACCEPTED = 5e-5
+# The largest number of lattice points of a finer mesh; half of it in the widest floating-point type, which is
+# slower.
+_LARGEST = 2**22
+# The relative width of an interval of one release at which the lattice is not tried.
 _TIGHT = 8e-5
+# The relative width of an interval from which on a lower end is computed on a finer mesh, too.
+_WIDE = 2e-4
 
 
 class Composition(NamedTuple):
@@ -71,8 +63,8 @@ class Solver:
 
     `mesh` is the lattice that all losses lie on already, or None if the mesh is to be planned. `finest` and
     `points` are the mesh and the size of the last pass, `alias` is -log of the share of delta that the cyclic
-    window may misplace, `seen` is the curve of delta of the last pass, for planning the next one, and
-    `line_interval` is a delta with the interval that `_interval_by_line` or `_line` gave for it.
+    window may misplace, `capping` says whether losses may be capped, and `seen` is the curve of delta of the
+    last pass, for planning the next one.
     """
 
     def __init__(self, composition: Composition, delta: float) -> None:
@@ -89,78 +81,37 @@ class Solver:
         if self.mesh is not None:
             offsets = [pair.lattice[1] if pair.lattice else 0.0 for pair, _ in composition.parts]
         self.parts = [part._replace(offset=offset) for part, offset in zip(unshifted, offsets, strict=True)]
-        self.k = k.shifted(offsets)
-        self.k.log_goal = math.log(delta)
+        self.k, self.log_delta = k.shifted(offsets), math.log(delta)
+        self.k.log_goal = self.log_delta
         self.offset = math.fsum(part.times * part.offset for part in self.parts)
         self.finest, self.points = math.inf, 0.0
-        self.alias = 15.0
+        self.alias, self.capping = 15.0, True
         self.seen: tuple[Array, Array] | None = None
-        self.line_interval: tuple[float, EpsilonInterval | None] | None = None
 
-    def _interval_by_line(self, delta: float) -> EpsilonInterval | None:
-        """Return an interval of epsilon that needs no lattice: of one release by its tail probabilities, of
-        many steps by the integral along a line; None if neither applies or the line gives none.
-
-        The last interval is returned again if delta exceeds the one it was computed for by rounding only.
-        """
-        if self.line_interval is None or not self.line_interval[0] <= delta <= self.line_interval[0] * (
-            1 + 0.5 * ROUNDED
-        ):
-            if len(self.parts) == 1 and self.parts[0].times == 1 and not self.parts[0].pair.discrete:
-                start = max(self.k(self.theta)[1] + self.offset, 0.0)
-                ends = basic_pairs.interval(self.parts[0].pair, delta, start, self.theta)
-                self.line_interval = delta, ends and EpsilonInterval(*ends, self.theta)
-            else:
-                self.line_interval = delta, self._line(delta) if self.k.steps >= _MANY else None
-        return self.line_interval[1]
-
-    def _line(self, delta: float, near: EpsilonInterval | None = None) -> EpsilonInterval | None:
-        """Return the interval of epsilon by the integral along a line, searched around `near`; None unless
-        all parts are sampled Gaussians without further mass at infinite loss, or if the line would be too
-        long."""
-        steps = [
-            (part.pair, part.times, part.offset)
-            for part in self.parts
-            if isinstance(part.pair, SampledGaussian)
-        ]
-        if len(steps) < len(self.parts) or self.infinite_above > 0:
-            return None
-        return ladder.solve(steps, self.k, self.theta, delta, near)
+    def _of_one(self, delta: float, side: int) -> float:
+        """Return a lower (side 0) or an upper bound on epsilon of one release, by its tail probabilities; of
+        several 0 or infinity."""
+        pair, times = self.parts[0][:2]
+        if len(self.parts) > 1 or times > 1 or pair.discrete:
+            return (0.0, math.inf)[side]
+        return basic_pairs.bisected(lambda x: basic_pairs.delta(pair, x), delta, 1.0, side)
 
     def epsilon_above(self, delta: float, enough: float = -1.0) -> float:
         """Return a certified upper bound on epsilon; passes end early once it is at most `enough`."""
         remaining = delta - self.infinite_above
         if remaining <= 0:
             return math.inf
-        interval = self._interval_by_line(remaining)
-        if interval is not None and (
-            interval.high <= enough or interval.high - interval.low <= _TIGHT * interval.high
-        ):
-            return interval.high
-        bound = self._lattice_above(delta, remaining, enough)
-        poor = max(enough, 0.0) < bound < math.inf and (
-            self.points > _LONG or self._made_of_rare_losses(bound, delta)
-        )
-        if interval is None and poor:
-            interval = self._line(remaining, EpsilonInterval(0.0, bound, self.theta))
-            self.line_interval = remaining, interval
-        return bound if interval is None else min(interval.high, bound)
-
-    def _made_of_rare_losses(self, epsilon: float, delta: float) -> bool:
-        """Return whether most of delta comes from rare huge losses, for which the bounds of a lattice are
-        loose."""
-        return steps_module.rare(
-            self.k.logs, steps_module.Aim(epsilon - self.offset, math.log(delta), self.theta, 0.0)
-        )
+        of_one = self._of_one(remaining, 1)
+        # a delta that was rounded up much is left to the lattice
+        if of_one < math.inf and basic_pairs.delta(self.parts[0].pair, of_one * (1 - _TIGHT))[0] >= remaining:
+            return of_one
+        return min(of_one, self._lattice_above(delta, remaining, enough))
 
     def _lattice_above(self, delta: float, remaining: float, enough: float) -> float:
         """Return the best upper bound on epsilon of several passes, with finer meshes as long as they help.
 
-        `remaining` is delta less the mass at infinite loss. In each pass `log_sensitivity` lets less of delta
-        be misplaced or cut off where delta hardly depends on epsilon, and `error` estimates what the mesh
-        added to epsilon: from the difference between two passes (it grows with the square of the mesh), and
-        from the spread of losses in their cells. `previous` and `previous_mesh` are the bound and the mesh of
-        the pass before, and `shrink` is the factor by which the planned mesh is made finer.
+        `remaining` is delta less the mass at infinite loss. `last` and `last_mesh` are the bound and the mesh
+        of the pass before, and `shrink` is the factor by which the planned mesh is made finer.
         """
         theta, shrink = self.theta, 1.0
         plan = (
@@ -168,37 +119,82 @@ class Solver:
             if self.mesh is None
             else mesh.plan(self.k, theta, self.mesh)
         )
-        previous, previous_mesh = self._pass(mesh.with_contributions(plan, self.k), remaining), plan.mesh
-        best = previous.epsilon
+        last, last_mesh = self._pass(mesh.with_contributions(plan, self.k), remaining), plan.mesh
+        best, rough = last.epsilon, math.isfinite(last.epsilon)
         for _ in range(_PASSES):
             if best <= max(enough, 0.0):
                 break
-            theta = mesh.tilt_for_epsilon(self.k, best - self.offset) if math.isfinite(best) else theta * 1.5
-            log_sensitivity = self._sensitivity(previous)
-            self.alias, self.tail = (
-                15.0 + log_sensitivity,
-                max(delta * _TAIL * math.exp(-log_sensitivity), 1e-280),
-            )
-            plan = mesh.narrowest(self.k, theta, self.mesh, self.alias)
-            plan = mesh.with_contributions(
-                plan if self.mesh else mesh.with_mesh(plan, shrink), self.k, self.seen
-            )
+            if math.isfinite(best):
+                # a first estimate of epsilon may be much too high until the losses are capped
+                rough = self._cap_losses(best, last) and rough
+            # a first tilt may be 0, where epsilon is near the mean: then a third over the deviation is tried
+            stronger = max(1.5 * theta, 0.3 / math.sqrt(max(self.k(0.0)[2], 1e-300)))
+            theta = mesh.tilt_for_epsilon(self.k, best - self.offset) if math.isfinite(best) else stronger
+            self._allow(delta, last)
+            if rough:
+                plan = mesh.with_contributions(mesh.first_plan(self.k, theta, _COARSER), self.k)
+            else:
+                plan = mesh.narrowest(self.k, theta, self.mesh, self.alias)
+                plan = plan if self.mesh else mesh.with_mesh(plan, shrink)
+                plan = mesh.with_contributions(plan, self.k, self.seen)
             bound = self._pass(plan, remaining)
-            best = min(best, bound.epsilon)
-            if (
-                math.isfinite(bound.epsilon)
-                and abs(bound.epsilon - self.offset - plan.epsilon) * (theta + 1e-9) < 2
-            ):
-                if self.mesh or plan.points > (_LARGEST >> 2 if plan.precise else _LARGEST):
+            is_near = abs(bound.epsilon - self.offset - plan.epsilon) * (theta + 1e-9) < 2
+            if not rough and math.isfinite(bound.epsilon) and is_near:
+                finer = self._finer(plan, bound, last, last_mesh)
+                if finer is None:
+                    best = min(best, bound.epsilon)
                     break
-                error = (previous.epsilon - bound.epsilon) / max((previous_mesh / plan.mesh) ** 2 - 1, 1e-9)
-                error = max(error, self.k.inflation(plan, bound.slope))
-                if previous_mesh > plan.mesh and error <= _ACCEPTED * bound.epsilon:
-                    break
-                shrink *= min(0.7, max(0.1, math.sqrt(0.5 * _ACCEPTED * bound.epsilon / max(error, 1e-300))))
-            previous, previous_mesh = bound, plan.mesh
+                shrink *= finer
+            rough = rough and bound.epsilon < 0.9 * best
+            best, last, last_mesh = min(best, bound.epsilon), bound, plan.mesh
         self.finest, self.points = plan.mesh, plan.points
         return best
+
+    def _allow(self, delta: float, bound: CertifiedEpsilon) -> None:
+        """Let less of delta be misplaced or cut off where delta hardly depends on epsilon."""
+        log_sensitivity = self._sensitivity(bound)
+        self.alias = 15.0 + log_sensitivity
+        self.tail = max(delta * _TAIL * math.exp(-log_sensitivity), 1e-280)
+
+    def _finer(
+        self, plan: LatticePlan, bound: CertifiedEpsilon, last: CertifiedEpsilon, last_mesh: float
+    ) -> float | None:
+        """Return the factor of a finer mesh; None if the mesh is fine enough, or may not be finer.
+
+        What the mesh added to epsilon is estimated from the difference between two passes (it grows with the
+        square of the mesh), and from the spread of losses in their cells.
+        """
+        if self.mesh:
+            return None
+        error = (last.epsilon - bound.epsilon) / max((last_mesh / plan.mesh) ** 2 - 1, 1e-9)
+        error = max(error, self.k.inflation(plan, bound.slope))
+        if last_mesh > plan.mesh and error <= _ACCEPTED * bound.epsilon:
+            return None
+        wanted = math.sqrt(0.5 * _ACCEPTED * bound.epsilon / max(error, 1e-300))
+        largest = _LARGEST >> 1 if plan.precise else _LARGEST
+        finer = max(min(0.7, max(0.1, wanted)), plan.points / largest)
+        return finer if finer <= 0.8 else None
+
+    def _cap_losses(self, epsilon: float, last: CertifiedEpsilon) -> bool:
+        """Cap the losses of one step so far above epsilon that the other steps hardly ever make up for them:
+        where losses are huge and rare, they would need a tilt of their own. Return whether that changes any.
+
+        There is no cap from then on that the `last` pass found nothing: where the other steps reveal almost
+        nothing the cap is so near to epsilon that most of delta is infinite loss.
+        """
+        if self.mesh is not None:
+            return False
+        if math.isinf(last.epsilon):
+            self.capping = False
+        least = mesh.likely_least(self.k, self.alias) + self.offset
+        cap = epsilon - min(least, 0.0) if self.capping else math.inf
+        largest = max(float(part._replace(cap=math.inf).nodes(self.tail).loss[-1]) for part in self.parts)
+        if cap >= largest and self.capping:
+            return False
+        self.parts = [part._replace(cap=cap) for part in self.parts]
+        self.k = convolution.cumulants(self.parts, self.tail).shifted([part.offset for part in self.parts])
+        self.k.log_goal = self.log_delta
+        return self.capping
 
     def _pass(self, plan: LatticePlan, delta: float) -> CertifiedEpsilon:
         """Return the upper bound on epsilon on the lattice of a plan; keep its curve for the next plan."""
@@ -225,22 +221,17 @@ class Solver:
         remaining = delta - self.infinite_below
         if remaining <= 0:
             return math.inf
-        interval = self._interval_by_line(remaining)
-        if interval is not None and near - interval.low <= _LOOSE * near:
-            return interval.low
+        best = self._of_one(remaining * (1 + ROUNDED), 0)
+        if near * (1 - _TIGHT) <= best:
+            return best
         plan = self._plan_near(near, 1.0)
-        if interval is None and plan.points > _LONG:
-            interval = self._line(remaining, EpsilonInterval(0.0, near, self.theta))
-            if interval is not None and near - interval.low <= _LOOSE * near:
-                return interval.low
-        bound = convolution.epsilon_below(
-            convolution.tests(self.parts, mesh.with_contributions(plan, self.k, self.seen), self.tail),
-            remaining,
-            self.offset,
-        )
-        if interval is None and near - bound > _TIGHT * near:
-            interval = self._line(remaining, EpsilonInterval(bound, near, self.theta))
-        return bound if interval is None else max(bound, interval.low)
+        for finer in (1.0, 0.5):
+            plan = mesh.with_contributions(plan._replace(mesh=finer * plan.mesh), self.k, self.seen)
+            tests = convolution.tests(self.parts, plan, self.tail)
+            best = max(best, convolution.epsilon_below(tests, remaining, self.offset))
+            if self.mesh or near - best <= _WIDE * near or plan.points > _LARGEST >> 1:
+                break
+        return best
 
     def delta_above(self, epsilon: float) -> float:
         """Return a certified upper bound on delta."""

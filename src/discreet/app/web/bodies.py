@@ -273,7 +273,7 @@ class Released(BaseModel):
     event: Described | None
     errors: list[Any]
     scored: bool = False
-    trust: str | None = None
+    mark: str
     number: int | None = None
     released: bool = True
 

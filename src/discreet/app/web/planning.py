@@ -16,7 +16,7 @@ from ...explaining import explain as explain_price
 from ...explaining.explanation import fragment
 from ...explaining.odds import odds
 from ...explaining.subjects import USUAL_DELTA, explain_event
-from ...planning import Item, Model, Question, Together
+from ...planning import Item, Model, PlannedQuery, Together
 from ..estimator_json import describe_estimator, estimator_of
 from .bookkeeping import visible_releases
 from .sessions import Desk, Request, Result, exact, numbers, session_of
@@ -48,7 +48,7 @@ def item_json(item: Item) -> Result:
     """Return a piece of work of a plan as JSON, with its weight, its epsilon and its expected error."""
     work: Any = item.work
     facts: dict[str, Any]
-    if isinstance(work, Question):
+    if isinstance(work, PlannedQuery):
         facts = {"sql": work.sql, **dict(work.options)}
     elif isinstance(work, Together):
         facts = {"queries": list(work.queries), "rows": work.rows}

@@ -279,5 +279,5 @@ def release_json(release: Release) -> Result:
         "event": release.event.to_json(),
         "scored": release.error_in_scores,
         "errors": values.tabulated(release._error),
-        "trust": release.trust,
+        "mark": release.mark,
     }

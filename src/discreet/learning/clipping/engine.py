@@ -184,15 +184,13 @@ class ClippingEngine:
         that of all layers together. With `sums_only` there are no losses, and the taps free what `add` does
         not need.
         """
-        inputs = inputs if isinstance(inputs, tuple) else (inputs,)
-        batch = _length(inputs)
         with full_precision():
-            taps, losses = self._recorded(inputs, targets, sums_only)
-            squares = self._bound_norms(taps, batch, sums_only, by_layer)
-        return Gradients(taps, squares, losses)
+            taps, losses = self.recorded(inputs, targets, sums_only)
+            return self.bounded(taps, losses, _length((inputs,)), by_layer=by_layer, sums_only=sums_only)
 
-    def _recorded(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> tuple[list[Tap], Tensor]:
+    def recorded(self, inputs: Any, targets: Any, sums_only: bool = False) -> tuple[list[Tap], Tensor]:
         """Return taps and losses by torch's forward and backward pass; norms are not computed yet."""
+        inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         recorder = self.recorder
         try:
             self.decide(inputs)
@@ -311,8 +309,10 @@ class ClippingEngine:
         are_tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
         return self.loss.gradient(outputs, targets) if are_tensors else None
 
-    def _bound_norms(self, taps: list[Tap], batch: int, sums_only: bool, by_layer: bool) -> Tensor:
-        """Return upper bounds on squared norms: of each layer, [B, layers], or of all together, [B, 1]."""
+    def bounded(
+        self, taps: list[Tap], losses: Tensor, batch: int, *, by_layer: bool = True, sums_only: bool = False
+    ) -> Gradients:
+        """Return the gradients that were recorded, with upper bounds on their squared norms."""
         layers = max(self.layers.values()) + 1 if by_layer else 1
         bounds = torch.zeros(batch, layers, dtype=torch.float64, device=self.device)
         columns, held_entries = bounds.unbind(1), 0
@@ -322,7 +322,7 @@ class ClippingEngine:
             if sums_only:
                 tap.release_inputs()
         self._entries = held_entries // max(1, batch)
-        return bounds
+        return Gradients(taps, bounds, losses)
 
     def clipped_sum(
         self, inputs: Any, targets: Any, *, clip: float | Clipping, into: Tensor | None = None

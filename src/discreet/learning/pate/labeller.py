@@ -27,7 +27,6 @@ from ...mechanisms.votes import (
     InteractiveGNMax,
     SanitizedCost,
     State,
-    check_open,
     parse_record,
     record,
     record_text,
@@ -350,7 +349,7 @@ class PrivateTeachers(Interactive):
 
     def _check_quota(self, state: State, length: int) -> None:
         """Refuse a batch of more inputs than questions are left."""
-        check_open(self.aggregator, state)
+        self.aggregator.check_open(state)
         remaining = self.aggregator.queries - state["asked"]
         if length > remaining:
             raise Halted(

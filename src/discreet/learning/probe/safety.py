@@ -36,12 +36,12 @@ from ... import _require
 from ..._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
 from ..clipping.batching import forked_generator, full_precision, generators, placed, seed_generators
 from ..clipping.engine import ClippingEngine
+from ..clipping.taps import Tap, Target
 from .single_examples import (
     MADE_UP_EXAMPLES,
     OWN_EXAMPLES,
     SMALL_BATCH,
     STATE,
-    Measured,
     cache_hint,
     check_alone,
     finest,
@@ -50,6 +50,7 @@ from .single_examples import (
     largest_difference,
     losses_of,
     measure,
+    measured,
     pick,
     plain_gradient,
     random_weights,
@@ -339,20 +340,15 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
     """
     seed = int(torch.randint(0, 1 << 30, (), device="cpu"))
     before = _seeded(engine, seed, inputs, targets)
-    losses = before.gradients.losses
+    size = len(before[1])
     changes = [(2, _complement), (0, _huge), (1, _nan)]
-    if len(losses) <= SMALL_BATCH and any(t.dtype.is_floating_point for t in tree_leaves(inputs)):
+    if size <= SMALL_BATCH and any(t.dtype.is_floating_point for t in tree_leaves(inputs)):
         # At the small batch size only: code that looks for such values does so at every size.
         changes += [(1, _extreme), (2, _zero)]
     for position, change in changes:
-        others = [i for i in range(len(losses)) if i != position]
-        weights = random_weights(len(losses), engine)
-        weights[position] = 0
         changed = _changed(inputs, position, change), _changed(targets, position, _complement)
         after = _seeded(engine, seed, *changed)
-        if is_far(
-            after.gradients.losses[others], losses[others], losses.abs().max(), finest(engine)
-        ) or _moved(before, after, weights):
+        if not _is_same_elsewhere(position, before, after) and _moved(engine, position, before, after):
             if keeps_state(engine, inputs, targets):
                 raise NotPrivate(STATE)
             raise NotPrivate(
@@ -362,14 +358,32 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
                 "(learning.without_batch_norm), averages over the batch, and losses normalized over "
                 "the batch" + ("." if engine.isolate else "; or use isolate=True.") + cache_hint(engine)
             )
-        # It took as much memory as a training step, which is returned before the next one is measured.
-        del after
-        _return_freed_memory()
 
 
-def _moved(before: Measured, after: Measured, weights: Tensor) -> bool:
-    """Return whether the weighted sum of gradients differs by more than rounding; `weights` is 0 for the
-    example that was changed."""
+def _is_same_elsewhere(position: int, one: Any, other: Any) -> bool:
+    """Return whether the taps and losses of two batches are the same, bit by bit, for all examples but that
+    at `position`: then so is all that is built from them, which is as large as the model."""
+    if isinstance(one, Tensor):
+        parts = slice(position), slice(position + 1, None)
+        same = isinstance(other, Tensor) and one.shape == other.shape
+        return same and all(torch.equal(one[rows], other[rows]) for rows in parts)
+    if isinstance(one, Tap) and type(one) is type(other):
+        one, other = list(vars(one).values()), list(vars(other).values())
+    if isinstance(one, list | tuple):
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(_is_same_elsewhere(position, *pair) for pair in pairs)
+    return bool(one.key == other.key if isinstance(one, Target) else one == other)
+
+
+def _moved(engine: ClippingEngine, position: int, *recorded: tuple[list[Tap], Tensor]) -> bool:
+    """Return whether the loss of an example, or a weighted sum of gradients, differs by more than rounding
+    between two batches; the weight of the example at `position`, which was changed, is 0."""
+    before, after = (measured(engine, engine.bounded(*run, len(run[1]))) for run in recorded)
+    losses, others = before.gradients.losses, [i for i in range(len(recorded[0][1])) if i != position]
+    if is_far(after.gradients.losses[others], losses[others], losses.abs().max(), finest(engine)):
+        return True
+    weights = random_weights(len(losses), engine)
+    weights[position] = 0
     # Above 0, so that tiny differences between sums that should be zero count as rounding.
     scale, worst = 1e-12, 0.0
     for one, other in zip(before.parts(weights), after.parts(weights), strict=True):
@@ -377,12 +391,12 @@ def _moved(before: Measured, after: Measured, weights: Tensor) -> bool:
             scale = max(scale, float(one.abs().max()))
             distance = largest_difference(one, other)
             worst = max(worst, distance) if math.isfinite(distance) else math.inf
-    return worst > finest(before.engine) * scale
+    return worst > finest(engine) * scale
 
 
-def _seeded(engine: ClippingEngine, seed: int, inputs: Any, targets: Any) -> Measured:
+def _seeded(engine: ClippingEngine, seed: int, inputs: Any, targets: Any) -> tuple[list[Tap], Tensor]:
     seed_generators(engine.device, seed)
-    return measure(engine, inputs, targets)
+    return engine.recorded(inputs, targets)
 
 
 def _changed(data: Any, position: int, change: Callable[[Tensor], Tensor]) -> Any:
@@ -427,12 +441,14 @@ def _extreme(x: Tensor) -> Tensor:
 
 
 def _fingerprints(model: nn.Module) -> dict[str, int]:
-    """Return a checksum of each parameter, the sum of its entries' bits read as integers. A copy of the
-    parameters, which would show changes as well, takes as much memory as the model."""
+    """Return a checksum of each parameter, the sum of its bits read as integers. A copy of the parameters,
+    which would show changes as well, takes as much memory as the model."""
     fingerprints = {}
     for name, p in model.named_parameters():
-        integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[min(8, p.element_size())]
-        fingerprints[name] = int(p.detach().reshape(-1).view(integer).sum(dtype=torch.int64))
+        flat = p.detach().reshape(-1)
+        # Torch reads eight bytes at a time only where they are aligned.
+        aligned = all(n * flat.element_size() % 8 == 0 for n in (flat.numel(), flat.storage_offset()))
+        fingerprints[name] = int(flat.view(torch.int64 if aligned else torch.uint8).sum(dtype=torch.int64))
     return fingerprints
 
 

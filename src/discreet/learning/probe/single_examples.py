@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -35,8 +35,9 @@ from ..clipping.batching import seed_generators
 from ..clipping.engine import ClippingEngine, Gradients
 from ..clipping.taps import Tap, Target
 
-# Entries that are compared or added up at a time: four megabytes, where a model may have gigabytes.
-PIECE = 1 << 20
+# Entries that are compared or added up at a time, where a model may have gigabytes: pieces that stay in a
+# core's own cache are squared in float64 in a sixth of the time of those of four megabytes (measured).
+PIECE = 1 << 16
 
 
 class ReferenceGradients:
@@ -208,13 +209,16 @@ def _targets_of(tap: Tap) -> list[Target]:
     return [target for target in (tap.target, tap.bias) if target is not None]
 
 
-def measure(engine: ClippingEngine, inputs: Any, targets: Any, *, sums_only: bool = False) -> Measured:
+def measure(
+    engine: ClippingEngine, inputs: Any, targets: Any, *, by_layer: bool = True, sums_only: bool = False
+) -> Measured:
     """Return each example's gradient, and its loss; with `sums_only` without losses, in no more memory than a
-    training step takes.
+    training step takes."""
+    return measured(engine, engine.gradients(inputs, targets, by_layer=by_layer, sums_only=sums_only))
 
-    A gradient that is not finite counts as zero.
-    """
-    gradients = engine.gradients(inputs, targets, sums_only=sums_only)
+
+def measured(engine: ClippingEngine, gradients: Gradients) -> Measured:
+    """Return these gradients; one that is not finite counts as zero."""
     keep = gradients.squares.sum(1).isfinite()
     if not bool(keep.all()):
         gradients.zero_out(keep)
@@ -354,15 +358,18 @@ def check_alone(
 
     `batch` is the size that training expects, and `own` says that the user gave the examples (`synthetic=`).
     """
+    comparison = Comparison(engine, inputs, targets, batch)
+    inputs, targets = comparison.examples
+    sizes = comparison.differing_sizes(inputs, targets, comparison.sizes)
 
     def verdict(inputs: Any, targets: Any) -> DiscreetError | None:
         for _ in range(TRIES):
-            if not differs(engine, inputs, targets, batch):
+            if not comparison.differing_sizes(inputs, targets, sizes):
                 return None
             _perturb(engine)
         return _difference(engine, inputs, targets, batch, own)
 
-    if differs(engine, inputs, targets, batch):
+    if sizes:
         error = judged(engine, inputs, targets, verdict)
         if error is not None:
             raise error
@@ -439,36 +446,79 @@ def keeps_state(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
     return is_far(losses[0], losses[1], losses[0].abs().max().clamp(min=1e-12), finest(engine))
 
 
-def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> bool:
-    """Return whether an example's gradient depends on the batch that it is in; raise NotPrivate if a gradient
-    is longer than its measured bound.
+class Comparison:
+    """Compares gradients of made-up examples in batches, by the engine, with those of each alone, by torch.
 
     The examples run alone, one after the other. After the first, after SMALL_BATCH and after all of them, the
-    sum of their gradients is compared with that of a batch of the same examples.
+    sum of their gradients is compared with that of a batch of the same examples. That of a larger batch, in
+    which they are repeated, is compared with the engine's own of all: rounding decides most kinks alike in
+    all batches, and otherwise for an example alone. So what float64 has to look at again is mostly small.
     """
-    count = len(tree_leaves(targets)[0])
-    weights = random_weights(count, engine)
-    norm_bounds = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares
-    # The engine now knows how much memory an example takes: of a large model fewer examples are compared.
-    count = run_together(engine, count, batch)
-    inputs, targets = pick((inputs, targets), torch.arange(count, device="cpu"))
-    norm_bounds, weights = norm_bounds[:count], weights[:count]
-    parts = measure(engine, inputs, targets).parts(weights)
-    scale = max(float(part.abs().max()) for part in parts if part.numel())
-    del parts
-    squared_norms: dict[int, dict[int, float]] = {}
-    return any(
-        _group_differs(
-            engine,
-            ReferenceGradients(engine, group, squared_norms),
-            (inputs, targets),
-            weights,
-            scale,
-            norm_bounds,
-            batch,
+
+    def __init__(self, engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> None:
+        # The engine then knows how much memory an example takes: of a large model fewer are compared.
+        engine.gradients(*pick((inputs, targets), torch.arange(1, device="cpu")), sums_only=True)
+        count = run_together(engine, len(tree_leaves(targets)[0]), batch)
+        self.engine, self.weights = engine, random_weights(count, engine)
+        self.examples = pick((inputs, targets), torch.arange(count, device="cpu"))
+        self.sizes = {1, SMALL_BATCH, count, *_larger_sizes(engine, count, batch)}
+
+    def differing_sizes(self, inputs: Any, targets: Any, sizes: Collection[int]) -> set[int]:
+        """Return those of the batch sizes at which gradients differ; raise NotPrivate if a gradient is longer
+        than its measured bound."""
+        # The largest entry of the sum over all examples, and by size the largest difference of two sums.
+        self._scale, self._worst = 0.0, dict.fromkeys(sorted({len(self.weights), *sizes}), 0.0)
+        squared_norms: dict[int, dict[int, float]] = {}
+        for group in _groups(self.engine):
+            self._compare(ReferenceGradients(self.engine, group, squared_norms), inputs, targets)
+        return {
+            size for size, worst in self._worst.items() if self._is_more_than_rounding(worst, size, inputs)
+        }
+
+    def _compare(self, reference: ReferenceGradients, inputs: Any, targets: Any) -> None:
+        """Compare sums over the parameters of `reference`."""
+        engine, count = self.engine, len(self.weights)
+        weights = self.weights.to(engine.device, engine.dtype)
+        with reference.collecting():
+            for size in range(1, count + 1):
+                one = pick((inputs, targets), torch.tensor([size - 1], device="cpu"))
+                reference.add(size - 1, loss_sum(engine, *one), float(weights[size - 1]))
+                if size in self._worst:
+                    fewer = pick((inputs, targets), torch.arange(size, device="cpu"))
+                    # Training bounds norms with and without layers: so all examples are measured without.
+                    together = measure(engine, *fewer, by_layer=size < count)
+                    self._compare_batch(together, reference, weights[:size])
+                    # Beside `reference`, as large as the model, memory may hold only one batch.
+                    del together
+        for size in filter(count.__lt__, self._worst):
+            repeated = pick((inputs, targets), torch.arange(size, device="cpu") % count)
+            together = measure(engine, *repeated, sums_only=True)
+            self._compare_batch(together, reference, _spread_weights(engine, weights, size))
+            del together
+
+    def _compare_batch(self, measured: Measured, reference: ReferenceGradients, weights: Tensor) -> None:
+        """Compare the weighted sum of measured gradients with that in `reference`, whose place that of all
+        examples takes; raise NotPrivate if a gradient is longer than its measured bound."""
+        size = len(weights)
+        for part, true in zip(measured.parts(weights, reference.parameters), reference.sums, strict=True):
+            if part.numel():
+                difference = largest_difference(part, true)
+                self._worst[size] = (
+                    max(self._worst[size], difference) if difference == difference else math.inf
+                )
+                if size == len(self.weights):
+                    self._scale = max(self._scale, float(part.abs().max()))
+                    true.copy_(part)
+        _check_lengths(measured, measured.gradients.squares, reference)
+
+    def _is_more_than_rounding(self, difference: float, size: int, inputs: Any) -> bool:
+        """Return whether sums differ; a batch in which examples are repeated may have larger ones. `inputs`
+        show whether half precision is used."""
+        bound = self._scale * max(1, size / len(self.weights))
+        return difference > finest(self.engine) * bound and (
+            # Asked last, and only if it matters: `_Watch` loads torch's compiler, a hundred megabytes.
+            difference > HALF_TOLERANCE * bound or difference > _tolerance(self.engine, inputs) * bound
         )
-        for group in _groups(engine)
-    )
 
 
 def _groups(engine: ClippingEngine) -> Iterator[list[Any]]:
@@ -482,45 +532,6 @@ def _groups(engine: ClippingEngine) -> Iterator[list[Any]]:
     numbered = zip(ends, parameters, strict=True)
     for _, group in itertools.groupby(numbered, lambda pair: (pair[0] - 1) // WEIGHTS_AT_ONCE):
         yield [p for _, p in group]
-
-
-def _group_differs(
-    engine: ClippingEngine,
-    reference: ReferenceGradients,
-    examples: tuple[Any, Any],
-    weights: Tensor,
-    scale: float,
-    norm_bounds: Tensor,
-    batch: int | None,
-) -> bool:
-    """Return what `differs` says of the parameters of `reference`."""
-    (inputs, targets), count = examples, len(weights)
-    with reference.collecting():
-        for i in range(count):
-            one = pick((inputs, targets), torch.tensor([i], device="cpu"))
-            reference.add(i, loss_sum(engine, *one), float(weights[i]))
-            if i == 0 and _sums_differ(engine, measure(engine, *one), reference, weights[:1], scale, inputs):
-                return True
-            if i + 1 == min(SMALL_BATCH, count):
-                fewer = measure(engine, *pick((inputs, targets), torch.arange(i + 1, device="cpu")))
-                if _sums_differ(engine, fewer, reference, weights[: i + 1], scale, inputs):
-                    return True
-                del fewer
-    # Measured again, instead of kept: beside `reference`, as large as the model, memory may hold only
-    # one batch.
-    measured_batch = measure(engine, inputs, targets)
-    if _sums_differ(engine, measured_batch, reference, weights, scale, inputs):
-        return True
-    _check_lengths(measured_batch, norm_bounds, reference)
-    del measured_batch
-    for size in _larger_sizes(engine, count, batch):
-        more = measure(
-            engine, *pick((inputs, targets), torch.arange(size, device="cpu") % count), sums_only=True
-        )
-        if _sums_differ(engine, more, reference, _spread_weights(engine, weights, size), scale, inputs):
-            return True
-        del more
-    return False
 
 
 def run_together(engine: ClippingEngine, count: int, batch: int | None = None) -> int:
@@ -545,37 +556,6 @@ def _spread_weights(engine: ClippingEngine, weights: Tensor, size: int) -> Tenso
     for i in range(min(count, size)):
         spread[i] = weights[i] - spread[i + count :: count].sum()
     return spread
-
-
-def _sums_differ(
-    engine: ClippingEngine,
-    measured: Measured,
-    reference: ReferenceGradients,
-    weights: Tensor,
-    scale: float,
-    inputs: Any,
-) -> bool:
-    """Return whether the weighted sum of measured gradients is not that of single examples; raise NotPrivate
-    if a gradient is longer than its measured bound.
-
-    `scale` is the largest entry of the sum over all examples that are compared; a batch of more than these,
-    in which they are repeated, may have larger sums. `inputs` show whether half precision is used.
-    """
-    size, count = len(weights), len(reference.squared_norms)
-    differences = [
-        largest_difference(part, true)
-        for part, true in zip(measured.parts(weights, reference.parameters), reference.sums, strict=True)
-        if part.numel()
-    ]
-    worst = max(differences) if all(math.isfinite(d) for d in differences) else math.inf
-    bound = scale * max(1, size / count)
-    if worst > finest(engine) * bound and (
-        # Asked last, and only if it matters: `_Watch` loads torch's compiler, a hundred megabytes.
-        worst > HALF_TOLERANCE * bound or worst > _tolerance(engine, inputs) * bound
-    ):
-        return True
-    _check_lengths(measured, measured.gradients.squares, reference)
-    return False
 
 
 def _check_lengths(measured: Measured, squares: Tensor, reference: ReferenceGradients) -> None:

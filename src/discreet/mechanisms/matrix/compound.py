@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Annotated, Any
 
@@ -24,7 +24,6 @@ Weights = tuple[Annotated[float, POSITIVE, FLOAT], ...]
 
 
 @described("matrix.Product")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Product(Workload):
     """The Kronecker product of workloads over different attributes: one question for each combination of the
     factors' questions."""
@@ -71,7 +70,6 @@ class Product(Workload):
 
 
 @described("matrix.Union")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Union(Workload):
     """Several workloads over the same cells, one after the other. The error to be minimized is the sum of the
     variances of all answers, each times the squared weight of its part."""
@@ -122,7 +120,6 @@ class Union(Workload):
 
 
 @described("matrix.Marginals")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Marginals(Workload):
     """One table of counts for each set of attributes in `sets`: a union of products, never written out.
 
@@ -145,8 +142,9 @@ class Marginals(Workload):
                 f"a marginal is given by different positions between 0 and {len(sizes) - 1} in "
                 f"increasing order, got {s}.",
             )
-        if len(set(sets)) < len(sets):
-            raise InvalidInput("a marginal is asked for twice. Give it more weight instead.")
+        _require.that(
+            len(set(sets)) == len(sets), "a marginal is asked for twice. Give it more weight instead."
+        )
         object.__setattr__(self, "weights", one_for_each(self.weights, len(sets)))
         bases = self.bases or tuple(Identity(n=n) for n in sizes)
         if tuple(base.domain for base in bases) != tuple((n,) for n in sizes):
@@ -239,8 +237,9 @@ def marginals(
     ((0, 1), (0, 2), (1, 2))
     """
     sizes = tuple(_require.listed(sizes=sizes))
-    if (sets is None) == (ways is None):
-        raise InvalidInput("say which marginals: sets=[(0, 1), ...], or ways=2 for all pairs.")
+    _require.that(
+        (sets is None) != (ways is None), "say which marginals: sets=[(0, 1), ...], or ways=2 for all pairs."
+    )
     if ways is not None:
         _require.integer(ways=ways, at_least=0)
         sets = combinations(range(len(sizes)), ways)
@@ -306,8 +305,9 @@ def kron_times(maps: Sequence[Any], sizes: Sequence[int], x: Floats) -> Floats:
 def one_for_each(weights: tuple[float, ...], length: int, what: str = "parts") -> tuple[float, ...]:
     """Return one weight for each of `length` things, which the error calls `what`; all 1 if none are
     given."""
-    if weights and len(weights) != length:
-        raise InvalidInput(f"{length} {what} need as many weights, got {len(weights)}.")
+    _require.that(
+        not weights or len(weights) == length, f"{length} {what} need as many weights, got {len(weights)}."
+    )
     return weights or (1.0,) * length
 
 

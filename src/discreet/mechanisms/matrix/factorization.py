@@ -348,16 +348,3 @@ def square_root(n: int, bands: int | None = None, *, workload: Workload | None =
     of prefix sums, which streams use too (`triangular.square_root`)."""
     strategy = LowerTriangular(strategy=triangular.square_root(n, bands), n=n)
     return Factorization(workload=_or_prefix(n, workload), strategy=strategy, name="square root")
-
-
-__all__ = [
-    "Factorization",
-    "error_of",
-    "greedy_tree",
-    "haar",
-    "lower_bound",
-    "mass",
-    "optimize",
-    "square_root",
-    "tree",
-]

@@ -127,10 +127,7 @@ class Grid(ABC):
         # The bound is tight for the norm that the grid was made for; for the other it holds, and may be
         # loose.
         return Sensitivity(
-            linf=times * self.largest,
-            l0=max(1, self.rows),
-            l1=times * column_l1,
-            l2_squared=l2_squared,
+            linf=times * self.largest, l0=max(1, self.rows), l1=times * column_l1, l2_squared=l2_squared
         )
 
     @abstractmethod

@@ -19,20 +19,20 @@ mechanisms of their own with `norms_for_price`, `noise_for` and `width`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ... import _require, inference
-from ..._errors import InvalidInput, WrongRelation
+from ..._errors import InvalidInput
 from ..._public import PUBLIC, REPLACE, ZERO_OUT, Public
 from ..._registry import described
 from ..._require import NON_EMPTY, Real, instance_of
 from ...accounting import Event
 from ...sampling import Entropy
 from ...tables import Source
+from ..additive import require_noise_for
 from ..arrow_columns import unpacked
 from ..noise import IntegerGaussian, IntegerLaplace
 from ..protocols import Integers, Mechanism, Release, Sensitivity, check_source, release
@@ -47,7 +47,6 @@ Noise = IntegerLaplace | IntegerGaussian
 
 
 @described("matrix.Attribute")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
     """Names a column with declared categories; or a column of numbers, cut into bins at public `edges`."""
 
@@ -56,7 +55,6 @@ class Attribute:
 
 
 @described("matrix.Cells")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
     """Counts the rows in each cell of a table by several attributes.
 
@@ -121,7 +119,6 @@ CELLS = instance_of(Cells, "made by matrix.Cells.of(...)")
 
 
 @described("matrix.WorkloadAnswer")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadAnswer:
     """Holds the noisy measurements, and computes what follows from them at no further cost in privacy:
     answers, standard deviations, intervals and cells.
@@ -184,7 +181,6 @@ class WorkloadAnswer:
 
 
 @described("matrix.WorkloadMechanism")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadMechanism(Mechanism):
     """Answers a workload of counting questions together through a strategy: the matrix mechanism.
 
@@ -203,28 +199,25 @@ class WorkloadMechanism(Mechanism):
 
     def __post_init__(self) -> None:
         domain = self.cells.domain(self.public)
-        if math.prod(domain) != self.workload.cells or (
-            len(self.workload.domain) > 1 and domain != self.workload.domain
-        ):
-            raise InvalidInput(
-                f"the cells are {' by '.join(map(str, domain))}, the workload is about "
-                f"{' by '.join(map(str, self.workload.domain))}."
-            )
-        if self.strategy.cells != self.workload.cells:
-            raise InvalidInput("the strategy is about other cells than the workload.")
-        if self.noise.neighbors != self.public.neighbors:
-            raise WrongRelation(
-                f"the noise is priced for {self.noise.neighbors}, the table is protected under "
-                f"{self.public.neighbors}."
-            )
+        _require.that(
+            math.prod(domain) == self.workload.cells
+            and (len(self.workload.domain) <= 1 or domain == self.workload.domain),
+            f"the cells are {' by '.join(map(str, domain))}, the workload is about "
+            f"{' by '.join(map(str, self.workload.domain))}.",
+        )
+        _require.that(
+            self.strategy.cells == self.workload.cells, "the strategy is about other cells than the workload."
+        )
+        require_noise_for(self.public, self.noise)
         sensitivity = strategy_sensitivity(self.public, self.cells, self.strategy, self.norm)
-        if not self.noise.covers(sensitivity):
-            raise InvalidInput(
-                f"one unit can move the measurements by {sensitivity}, more than the noise is priced for: "
-                f"{self.noise}."
-            )
-        if not math.isfinite(self.rmse):
-            raise InvalidInput("the strategy does not determine the answers of the workload.")
+        _require.that(
+            self.noise.covers(sensitivity),
+            f"one unit can move the measurements by {sensitivity}, more than the noise is priced for: "
+            f"{self.noise}.",
+        )
+        _require.that(
+            math.isfinite(self.rmse), "the strategy does not determine the answers of the workload."
+        )
 
     @property
     def event(self) -> Event:
@@ -322,8 +315,9 @@ def answer(
     plans = [strategy] if strategy is not None else [optimize(workload, norm) for norm in norms]
     options = []
     for plan in plans:
-        if plan.norm not in norms:
-            raise InvalidInput(f"a strategy for {plan.norm} noise does not fit this price: {norms}.")
+        _require.that(
+            plan.norm in norms, f"a strategy for {plan.norm} noise does not fit this price: {norms}."
+        )
         sensitivity = strategy_sensitivity(public, cells, plan.strategy, plan.norm)
         noise = noise_for(sensitivity, plan.norm, public, epsilon=epsilon, delta=delta, rho=rho)
         options.append(

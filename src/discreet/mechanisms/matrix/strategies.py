@@ -51,7 +51,7 @@ from ..._system import on_one_thread
 from . import triangular
 from .compound import Marginals, Product, Weights, one_for_each
 from .triangular import Dense
-from .workloads import WORKLOAD, Identity, Workload, prefix
+from .workloads import WORKLOAD, Identity, OneAttribute, Workload, prefix
 
 Floats = NDArray[np.float64]
 
@@ -233,23 +233,33 @@ class Strategy(Workload):
         yield self.matrix()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ForWorkload(Strategy):
+    """A strategy that is computed from a workload, over its cells."""
+
+    workload: Annotated[Workload, WORKLOAD]
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        return self.workload.domain
+
+
 @lru_cache(maxsize=16)
 def _matrix(strategy: Strategy) -> Floats:
+    _require_cells(strategy.cells)
     A = np.ascontiguousarray(strategy.build(), dtype=np.float64)
     A.setflags(write=False)
     return A
 
 
 @described("matrix.Tree")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hierarchical(Strategy):
+class Hierarchical(OneAttribute, Strategy):
     """Hierarchical counts (Hay et al. 2010): the sum of all n cells, the sums of `branching` equal parts, of
     the parts of these parts, ... down to single cells.
 
     `weights`: one per level from the top, all 1 unless given. Every cell is in one node of each level.
     """
 
-    n: Annotated[int, at_least(1)]
     branching: Annotated[int, at_least(2)] = 2
     weights: Weights = ()
 
@@ -257,12 +267,7 @@ class Hierarchical(Strategy):
         levels = len(tree_levels(self.n, self.branching))
         object.__setattr__(self, "weights", one_for_each(self.weights, levels, "levels of the tree"))
 
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return (self.n,)
-
     def build(self) -> Floats:
-        _require_cells(self.n)
         levels = tree_levels(self.n, self.branching)
         cells = np.arange(self.n)
         blocks = []
@@ -286,8 +291,7 @@ def tree_levels(n: int, branching: int) -> list[int]:
 
 
 @described("matrix.Haar")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Haar(Strategy):
+class Haar(OneAttribute, Strategy):
     """Haar wavelets (Privelet, Xiao, Wang & Gehrke 2010): the total, and for each node of a binary tree the
     sum of its left half minus the sum of its right half.
 
@@ -295,14 +299,7 @@ class Haar(Strategy):
     coefficients.
     """
 
-    n: Annotated[int, at_least(1)]
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return (self.n,)
-
     def build(self) -> Floats:
-        _require_cells(self.n)
         cells = np.arange(self.n)
         blocks = [np.ones((1, self.n))]
         for width in tree_levels(self.n, 2)[:-1]:
@@ -313,23 +310,15 @@ class Haar(Strategy):
 
 
 @described("matrix.Fourier")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fourier(Strategy):
+class Fourier(_ForWorkload):
     """Sines and cosines over the cells (Barak et al. 2007; eigen-design). The weight of a frequency is the
     fourth root of its energy, the mean of |W w|² over its waves w of length 1, with W the `workload`.
 
     Sine and cosine of a frequency have the same weight, so that all columns have the same length.
     """
 
-    workload: Annotated[Workload, WORKLOAD]
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return self.workload.domain
-
     def build(self) -> Floats:
         n = self.cells
-        _require_cells(n)
         angle = 2 * np.pi * np.outer(np.arange(n // 2 + 1), np.arange(n)) / n
         waves = np.concatenate([np.cos(angle), np.sin(angle)])
         frequency = np.tile(np.arange(n // 2 + 1), 2)
@@ -346,8 +335,7 @@ class Fourier(Strategy):
 
 
 @described("matrix.WeightedTree")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightedTree(Strategy):
+class WeightedTree(_ForWorkload):
     """A tree whose level weights are chosen greedily for the workload and the norm, one level after the
     other, as in GreedyH.
 
@@ -355,17 +343,11 @@ class WeightedTree(Strategy):
     levels are gone through three times, from the top.)
     """
 
-    workload: Annotated[Workload, WORKLOAD]
     norm: Norm = "l2"
     branching: Annotated[int, at_least(2)] = 2
 
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return self.workload.domain
-
     def build(self) -> Floats:
         n = self.cells
-        _require_cells(n)
         levels = [
             Hierarchical(n=n, branching=self.branching).matrix()[rows]
             for rows in _level_rows(tree_levels(n, self.branching), n)
@@ -406,16 +388,10 @@ def _level_rows(levels: list[int], n: int) -> list[slice]:
 
 
 @described("matrix.Optimal")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Optimal(Strategy):
+class Optimal(_ForWorkload):
     """The strategy of least error under Gaussian noise, to a proved relative gap: see `gaussian`."""
 
-    workload: Annotated[Workload, WORKLOAD]
     gap: Annotated[float, POSITIVE] = 1e-4
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return self.workload.domain
 
     def solution(self) -> Optimum:
         return _optimum(self.workload, float(self.gap))
@@ -435,24 +411,17 @@ def _optimum(workload: Workload, gap: float) -> Optimum:
 
 
 @described("matrix.PIdentity")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PIdentity(Strategy):
+class PIdentity(_ForWorkload):
     """Single cells and p further questions, found by descent: OPT_0 of HDMM, for Laplace noise (see
     `p_identity`). p is cells / 16 rounded down, at least 1, unless given; 0 stands for not given."""
 
-    workload: Annotated[Workload, WORKLOAD]
     p: Annotated[int, at_least(0)] = 0
 
     def __post_init__(self) -> None:
         if not self.p:
             object.__setattr__(self, "p", max(1, self.workload.cells // 16))
 
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return self.workload.domain
-
     def build(self) -> Floats:
-        _require_cells(self.cells)
         # Three starts where they are cheap. The best of them, so also this number, is part of what a stored
         # description of the strategy means.
         theta = p_identity(self.workload.gram(), self.p, restarts=3 if self.cells <= 128 else 1)
@@ -461,7 +430,6 @@ class PIdentity(Strategy):
 
 
 @described("matrix.Lower")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LowerTriangular(Strategy):
     """A lower-triangular strategy over n steps, as streams and DP-FTRL use it, for a workload whose cells are
     the steps; see `triangular`."""
@@ -477,7 +445,6 @@ class LowerTriangular(Strategy):
         return (self.n,)
 
     def build(self) -> Floats:
-        _require_cells(self.n)
         return self.strategy.matrix(self.n)
 
 
@@ -591,15 +558,8 @@ class _MarginalStrategy(Workload):
     def gram(self) -> Floats:
         return np.asarray(sum(block.T @ block for block in self.rows()))
 
-    def times(self, x: Any) -> Floats:
-        return self.dense() @ self._vector(x, self.cells)
-
-    def transposed(self, y: Any) -> Floats:
-        return self.dense().T @ self._vector(y, self.queries)
-
 
 @described("matrix.Residuals")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Residuals(_MarginalStrategy):
     """Every interaction of the marginals measured once, with the variances of least weighted error:
     ResidualPlanner.
@@ -658,7 +618,6 @@ class Residuals(_MarginalStrategy):
 
 
 @described("matrix.MeasuredMarginals")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredMarginals(_MarginalStrategy):
     """Whole tables measured with weights that add up to 1, chosen by descent for the weighted error under
     Laplace noise: OPT_M of HDMM.

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Literal
@@ -84,7 +83,6 @@ class Triangular(ABC):
 
 
 @described("learning.Toeplitz")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Toeplitz(Triangular):
     """C[t, s] = coefficients[t - s], and zero beyond the last coefficient.
 
@@ -112,7 +110,6 @@ class Toeplitz(Triangular):
 
 
 @described("learning.Dense")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Dense(Triangular):
     """C by its rows, each up to the diagonal: ((1.0,), (0.5, 1.0), ...)."""
 
@@ -254,7 +251,6 @@ Floats = NDArray[np.float64]
 
 
 @described("matrix.BinaryTree")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryTree:
     """Measures the sums over all aligned intervals of 2^i steps; with `from_below` each is estimated from its
     own noisy value and all nodes below it (Honaker)."""
@@ -308,7 +304,6 @@ _MAX_STEPS = 1 << 48
 
 
 @described("matrix.Buffered")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Buffered(Triangular):
     """A buffered linear Toeplitz strategy: the generating function of C, which is c(x) = sum of c_t x^t, is
     the product over j of (1 - inverse_decays[j] x) / (1 - decays[j] x).

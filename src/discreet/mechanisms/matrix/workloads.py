@@ -62,17 +62,19 @@ class Workload(ABC):
     def shape(self) -> tuple[int, int]:
         return self.queries, self.cells
 
-    @abstractmethod
     def times(self, x: Any) -> Floats:
         """Return the answers W x."""
+        return self.dense() @ self._vector(x, self.cells)
 
-    @abstractmethod
     def transposed(self, y: Any) -> Floats:
         """Return Wᵀ y: one number for each cell."""
+        return self.dense().T @ self._vector(y, self.queries)
 
-    @abstractmethod
     def gram(self) -> Floats:
         """Return Wᵀ W, written out: cells by cells."""
+        self._require_small(self.cells**2, "the Gram matrix")
+        W = self.dense()
+        return W.T @ W
 
     @abstractmethod
     def rows(self) -> Iterator[Floats]:
@@ -130,7 +132,7 @@ Sizes = tuple[Annotated[int, at_least(1)], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OneAttribute(Workload):
+class OneAttribute(Workload):
     """A workload over the `n` cells of one attribute."""
 
     n: Annotated[int, at_least(1)]
@@ -141,8 +143,7 @@ class _OneAttribute(Workload):
 
 
 @described("matrix.Identity")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity(_OneAttribute):
+class Identity(OneAttribute):
     """Each cell by itself: a histogram."""
 
     @property
@@ -169,8 +170,7 @@ class Identity(_OneAttribute):
 
 
 @described("matrix.Total")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Total(_OneAttribute):
+class Total(OneAttribute):
     """The sum of all cells."""
 
     queries: ClassVar[int] = 1
@@ -194,8 +194,7 @@ class Total(_OneAttribute):
 
 
 @described("matrix.Prefix")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prefix(_OneAttribute):
+class Prefix(OneAttribute):
     """The sums of the first cell, the first two, ... all n: a cumulative distribution."""
 
     @property
@@ -223,8 +222,7 @@ class Prefix(_OneAttribute):
 
 
 @described("matrix.AllRanges")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllRanges(_OneAttribute):
+class AllRanges(OneAttribute):
     """The sums of all n (n + 1) / 2 ranges of cells, by first cell, then by last."""
 
     @property
@@ -260,7 +258,6 @@ class AllRanges(_OneAttribute):
 
 
 @described("matrix.Explicit")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explicit(Workload):
     """Any matrix, row by row. `over`: the number of values of each attribute whose combinations are the
     cells, the last attribute varying fastest; one attribute unless given."""
@@ -286,17 +283,6 @@ class Explicit(Workload):
     @property
     def queries(self) -> int:
         return len(self.matrix)
-
-    def times(self, x: Any) -> Floats:
-        return self.dense() @ self._vector(x, self.cells)
-
-    def transposed(self, y: Any) -> Floats:
-        return self.dense().T @ self._vector(y, self.queries)
-
-    def gram(self) -> Floats:
-        self._require_small(self.cells**2, "the Gram matrix")
-        W = self.dense()
-        return W.T @ W
 
     def rows(self) -> Iterator[Floats]:
         yield _array(self)
@@ -332,23 +318,24 @@ def all_ranges(n: int) -> AllRanges:
 def explicit(matrix: Any, over: Sequence[int] = ()) -> Explicit:
     """Return the workload of any matrix, an array or rows of numbers; `over` as in `Explicit`."""
     array = _as_array(matrix)
-    if (
-        array.ndim != 2
-        or array.dtype == object
-        or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool)
-        or np.iscomplexobj(array)
-    ):
-        raise _require.fail(
-            "matrix", f"an array of shape {array.shape} and kind {array.dtype}", "rows of numbers"
-        )
+    _require.must(
+        array.ndim == 2
+        and array.dtype != object
+        and (np.issubdtype(array.dtype, np.number) or array.dtype == bool)
+        and not np.iscomplexobj(array),
+        "matrix",
+        f"an array of shape {array.shape} and kind {array.dtype}",
+        "rows of numbers",
+    )
     return Explicit(matrix=tuple(map(tuple, array.astype(np.float64).tolist())), over=over)  # type: ignore[arg-type]
 
 
 def predicates(conditions: Any, over: Sequence[int] = ()) -> Explicit:
     """Return the workload that counts by conditions: rows of True and False, one entry for each cell."""
     array = _as_array(conditions)
-    if array.dtype != bool:
-        raise _require.fail("conditions", f"an array of kind {array.dtype}", "rows of True and False")
+    _require.must(
+        array.dtype == bool, "conditions", f"an array of kind {array.dtype}", "rows of True and False"
+    )
     return explicit(array, over)
 
 

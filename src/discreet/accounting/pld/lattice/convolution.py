@@ -201,50 +201,75 @@ def _complex_log1p(z: npt.NDArray[Any], u: float) -> npt.NDArray[Any]:
     return np.asarray(log + 1j * angle)
 
 
-class _Spectrum:
-    """Accumulates the transform of a convolution of distributions, as logarithm and angle, at the frequencies
-    `active` where it is not negligible (None: all).
+class _Frequencies:
+    """Holds the frequencies `active` at which a product of transforms is not negligible (None: all).
 
-    `log_error` bounds the error of each coefficient, as the log of a factor; `dropped` bounds the sum of the
+    `bound` is the log of a bound on each coefficient of the product, and `dropped` bounds the sum of the
     absolute values of all coefficients that were dropped.
     """
 
     def __init__(self, size: int, precise: bool) -> None:
-        self.size, self.precise, self.unit = size, precise, unit(precise)
+        self.size, self.unit = size, unit(precise)
+        self.dtype = np.longdouble if precise else np.float64
         self.active: Index | None = None
-        dtype = np.longdouble if precise else np.float64
-        frequencies = size // 2 + 1
-        self.log: npt.NDArray[Any] = np.zeros(frequencies, dtype)
-        self.angle: npt.NDArray[Any] = np.zeros(frequencies, dtype)
-        self.log_error: Array = np.zeros(frequencies)
+        self.bound: Array = np.zeros(size // 2 + 1)
         self.dropped = 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether no frequency was dropped."""
+        return len(self.bound) == self.size // 2 + 1
+
+    def multiply(self, factor: npt.NDArray[Any], times: int) -> npt.NDArray[np.bool_]:
+        """Drop the coefficients that become negligible when they are multiplied `times` times by a number of
+        size at most `factor`; return which of the active ones stay."""
+        bound = self.bound + (times * np.log(factor * (1 + 1e-12))).astype(np.float64)
+        keep = bound > _NEGLIGIBLE
+        # twice: only one of each pair of frequencies k and -k is held
+        self.dropped += 2 * float(np.exp(bound[~keep]).sum()) * (1 + 1e-9)
+        self.active = np.flatnonzero(keep) if self.active is None else self.active[keep]
+        self.bound = bound[keep]
+        return keep
+
+    def inverse(self, coefficients: npt.NDArray[Any]) -> tuple[Array, float]:
+        """Return the inverse transform of the active coefficients, and a bound on the error of each entry by
+        rounding and by what was dropped, times the size."""
+        spectrum = np.zeros(self.size // 2 + 1, dtype=coefficients.dtype)
+        spectrum[self.active] = coefficients
+        one_norm = 2 * float(np.abs(coefficients).sum())
+        rounding = _ROUNDINGS_PER_LEVEL * self.unit * (math.log2(self.size) + 2) * one_norm
+        return fft.irfft(spectrum, self.size).astype(np.float64), rounding + self.dropped
+
+
+class _Spectrum:
+    """Accumulates the transform of a convolution of distributions, as logarithm and angle, at the frequencies
+    where it is not negligible; `log_error` bounds the error of each coefficient, as the log of a factor."""
+
+    def __init__(self, size: int, precise: bool) -> None:
+        self.frequencies = _Frequencies(size, precise)
+        self.log: npt.NDArray[Any] = np.zeros(size // 2 + 1, self.frequencies.dtype)
+        self.angle, self.log_error = self.log.copy(), np.zeros(size // 2 + 1)
 
     def multiply(self, t: TiltedMasses, times: int) -> None:
         """Convolve with a distribution `times` times, and drop the coefficients that become negligible."""
-        z, error = _transform_minus_one(t, self.size, self.active, self.unit)
-        log, angle, log_error = log_one_plus(z, error, self.unit)
-        self.log, self.angle = self.log + times * log, self.angle + times * angle
-        rounding = (4 * self.unit * times) * (np.abs(log) + np.abs(angle)).astype(np.float64)
-        self.log_error = self.log_error + times * log_error + rounding
-        keep = self.log + self.log_error > _NEGLIGIBLE
-        # twice: only one of each pair of frequencies k and -k is held
-        self.dropped += 2 * float(np.exp((self.log + self.log_error)[~keep]).sum())
-        self.active = np.flatnonzero(keep) if self.active is None else self.active[keep]
-        self.log, self.angle, self.log_error = self.log[keep], self.angle[keep], self.log_error[keep]
+        u = self.frequencies.unit
+        z, error = _transform_minus_one(t, self.frequencies.size, self.frequencies.active, u)
+        keep = self.frequencies.multiply(np.abs(1 + z) + error, times)
+        log, angle, log_error = log_one_plus(z[keep], error, u)
+        self.log, self.angle = self.log[keep] + times * log, self.angle[keep] + times * angle
+        rounding = (4 * u * times) * (np.abs(log) + np.abs(angle)).astype(np.float64)
+        self.log_error = self.log_error[keep] + times * log_error + rounding
 
     def invert(self) -> tuple[Array, float]:
         """Return the distribution, counted from the sum of all modes, and a bound on the error of each
         entry."""
-        coefficient, atom = _without_atom(self.log, self.angle, len(self.log) == self.size // 2 + 1)
+        coefficient, atom = _without_atom(self.log, self.angle, self.frequencies.complete)
         absolute, magnitude = np.abs(coefficient).astype(np.float64), np.exp(self.log).astype(np.float64)
         relative_error = np.expm1(np.minimum(self.log_error, 600.0))
-        error = 2 * float(magnitude @ relative_error + 8 * self.unit * absolute.sum()) + self.dropped
-        spectrum = np.zeros(self.size // 2 + 1, dtype=coefficient.dtype)
-        spectrum[self.active] = coefficient
-        mass = fft.irfft(spectrum, self.size).astype(np.float64)
+        error = 2 * float(magnitude @ relative_error + 8 * self.frequencies.unit * absolute.sum())
+        mass, rounding = self.frequencies.inverse(coefficient)
         mass[0] += atom
-        rounding = _ROUNDINGS_PER_LEVEL * self.unit * (math.log2(self.size) + 2) * 2 * float(absolute.sum())
-        return mass, (error + rounding) / self.size * (1 + 1e-9) + 1e-300
+        return mass, (error + rounding) / self.frequencies.size * (1 + 1e-9) + 1e-300
 
 
 def _without_atom(
@@ -273,7 +298,8 @@ def _absolute_error(log: Array, log_error: Array) -> Array:
 
 
 class _Powers:
-    """Accumulates phi^n and the log of (phi - g)^n / phi^n at every frequency, with bounds on their errors.
+    """Accumulates phi^n and the log of (phi - g)^n / phi^n, with bounds on their errors, at the frequencies
+    where one of the two powers is not negligible.
 
     phi is the transform of a distribution under P, g that of its gain (`LatticePairMasses`), so that phi - g
     is that of e^loss Q; powers are convolutions. Where |g| is small against |phi| in every pair
@@ -282,25 +308,29 @@ class _Powers:
     """
 
     def __init__(self, size: int, precise: bool) -> None:
-        self.size, self.unit = size, unit(precise)
-        frequencies, dtype = size // 2 + 1, np.longdouble if precise else np.float64
-        self.log: npt.NDArray[Any] = np.zeros(frequencies, dtype)
-        self.angle: npt.NDArray[Any] = np.zeros(frequencies, dtype)
-        self.log_ratio: npt.NDArray[Any] = np.zeros(frequencies, np.clongdouble if precise else np.complex128)
-        self.log_error, self.log_ratio_error, self.rest_error = (np.zeros(frequencies) for _ in range(3))
+        # their bound is one of both powers
+        self.frequencies = _Frequencies(size, precise)
+        self.log: npt.NDArray[Any] = np.zeros(size // 2 + 1, self.frequencies.dtype)
+        self.angle, self.log_ratio = self.log.copy(), self.log * 0j
+        self.log_error, self.log_ratio_error, self.rest_error = (np.zeros(size // 2 + 1) for _ in range(3))
         # frequencies where |g| is below |phi| / 2 in every pair
-        self.has_small_gain = np.ones(frequencies, bool)
+        self.has_small_gain = np.ones(size // 2 + 1, bool)
 
     def multiply(self, t: TiltedMasses, gain: npt.NDArray[Any], relative_error: float, n: int) -> None:
         """Convolve with a pair n times. `gain` is tilted and normalised as the masses of `t` and stands at
         the same indices; `relative_error` bounds its relative error."""
-        u = self.unit
-        row = np.zeros(self.size, dtype=gain.dtype)
-        np.add.at(row, np.mod(t.indices - t.indices[t.mode], self.size), gain)
-        g, (z, error) = fft.rfft(row), _transform_minus_one(t, self.size, None, u)
-        error_g = (_ROUNDINGS_PER_LEVEL * u * (math.log2(self.size) + 2) + relative_error) * float(
-            np.abs(gain).sum()
-        ) + 1e-300
+        u, size, active = self.frequencies.unit, self.frequencies.size, self.frequencies.active
+        row = np.zeros(size, dtype=gain.dtype)
+        np.add.at(row, np.mod(t.indices - t.indices[t.mode], size), gain)
+        g, (z, error) = fft.rfft(row), _transform_minus_one(t, size, active, u)
+        g, one_norm = g if active is None else g[active], float(np.abs(gain).sum())
+        error_g = (_ROUNDINGS_PER_LEVEL * u * (math.log2(size) + 2) + relative_error) * one_norm + 1e-300
+        # P has mass 1 and e^loss Q mass 1 minus all gains, by which what was dropped before may still grow
+        growth = max(0.0, relative_error * one_norm - float(gain.sum())) * (1 + 1e-12)
+        self.frequencies.dropped *= math.exp(min(n * growth, 700.0))
+        keep = self.frequencies.multiply(np.abs(1 + z) + error + np.abs(g) + error_g, n)
+        self._restrict(keep)
+        g, z = g[keep], z[keep]
         log, angle, log_error = log_one_plus(z, error, u)
         phi = np.exp(log) * np.exp(1j * angle)
         rest = phi - g
@@ -320,10 +350,15 @@ class _Powers:
         self.log, self.angle = self.log + n * log, self.angle + n * angle
         self.log_error += n * log_error + 4 * u * n * (np.abs(log) + np.abs(angle)).astype(np.float64)
 
+    def _restrict(self, keep: npt.NDArray[np.bool_]) -> None:
+        self.log, self.angle, self.log_ratio = self.log[keep], self.angle[keep], self.log_ratio[keep]
+        self.log_error, self.log_ratio_error = self.log_error[keep], self.log_ratio_error[keep]
+        self.rest_error, self.has_small_gain = self.rest_error[keep], self.has_small_gain[keep]
+
     def invert(self) -> tuple[Array, float, Array, float]:
         """Return the distribution under P with a bound on the error of its entries, and then the difference
         P - e^loss Q with a bound on that of its entries."""
-        u, p = self.unit, np.exp(self.log) * np.exp(1j * self.angle)
+        u, p = self.frequencies.unit, np.exp(self.log) * np.exp(1j * self.angle)
         q = np.exp(self.log + self.log_ratio.real) * np.exp(1j * (self.angle + self.log_ratio.imag))
         # Where the difference is small it is computed without cancellation, by expm1.
         by_ratio = self.has_small_gain & (np.abs(self.log_ratio) < 50)
@@ -343,18 +378,17 @@ class _Powers:
             error_p + error_q + 16 * u * (size_p + size_q * (1 + size_ratio + np.abs(log_p) + angle))
         )
         gain_errors = np.where(by_ratio, shared_error, separate_error)
-        spectrum, atom = _without_atom(self.log, self.angle, True)
+        spectrum, atom = _without_atom(self.log, self.angle, self.frequencies.complete)
         mass, error = self._inverse_transform(spectrum, error_p + 8 * u * np.abs(spectrum).astype(np.float64))
         mass[0] += atom
         return mass, error, *self._inverse_transform(gain, gain_errors)
 
-    def _inverse_transform(self, spectrum: npt.NDArray[Any], errors: Array) -> tuple[Array, float]:
+    def _inverse_transform(self, coefficients: npt.NDArray[Any], errors: Array) -> tuple[Array, float]:
         """Return the inverse transform, and a bound on the error of each entry."""
-        mass = fft.irfft(spectrum, self.size).astype(np.float64)
-        rounding = (
-            _ROUNDINGS_PER_LEVEL * self.unit * (math.log2(self.size) + 2) * 2 * float(np.abs(spectrum).sum())
-        )
-        return mass, (2 * float(errors.sum()) + rounding) / self.size * (1 + 1e-9) + 1e-300
+        mass, rounding = self.frequencies.inverse(coefficients)
+        # dropped twice: the difference of two dropped coefficients is at most twice what bounds each
+        error = 2 * float(errors.sum()) + rounding + self.frequencies.dropped
+        return mass, error / self.frequencies.size * (1 + 1e-9) + 1e-300
 
 
 def difference(
@@ -415,11 +449,25 @@ def compose(
 
 
 class RepeatedPair(NamedTuple):
-    """Holds a pair that is composed `times` times; on the lattice its losses are counted from `offset`."""
+    """Holds a pair that is composed `times` times; on the lattice its losses are counted from `offset`.
+
+    No lattice point for its losses lies far above `cap`: larger ones are put on it and on infinite loss.
+    """
 
     pair: DominatingPair
     times: int
     offset: float = 0.0
+    cap: float = math.inf
+
+    def nodes(self, tail: float) -> Nodes:
+        """Return the nodes of the pair, less `tail` of the mass of all copies together, with the Q-mass of
+        the losses above the cap at the cap."""
+        loss, weight = self.pair.nodes(tail / self.times)
+        if loss[-1] <= self.cap:
+            return Nodes(loss, weight)
+        kept = loss < self.cap
+        at_cap = float(weight[~kept] @ np.exp(self.cap - loss[~kept]))
+        return Nodes(np.append(loss[kept], self.cap), np.append(weight[kept], at_cap))
 
 
 # Added to masses of upper bounds, so that none underflows to zero.
@@ -463,17 +511,18 @@ class Tests(NamedTuple):
 
 def cumulants(parts: Sequence[RepeatedPair], tail: float) -> Cumulants:
     """Return the cumulants of the composed loss, for planning; each part leaves out `tail` of its mass."""
-    return Cumulants([(part.pair.nodes(tail / part.times), part.times) for part in parts])
+    return Cumulants([(part.nodes(tail), part.times) for part in parts])
 
 
-def _knots(part: RepeatedPair, plan: LatticePlan, tail: float) -> Index:
-    """Return the lattice points onto which the losses of a part are put."""
-    loss, weight = part.pair.nodes(tail / part.times)
+def _knots(part: RepeatedPair, plan: LatticePlan, tail: float, coarse: float) -> Index:
+    """Return the lattice points onto which the losses of a part are put; `coarse` is the tail mass at which
+    cells begin to widen."""
+    loss, weight = part.nodes(tail)
     nodes = Nodes(loss - part.offset, weight)
     return (
         planning.neighboring_indices(nodes.loss, plan.mesh)
         if part.pair.discrete
-        else planning.graded_indices(nodes, plan)
+        else planning.graded_indices(nodes, plan, coarse)
     )
 
 
@@ -500,24 +549,26 @@ def _window(plan: LatticePlan) -> LatticeWindow:
 class Wrapped(NamedTuple):
     """Holds bounds on the mass outside the window, which appears inside it because sums are cyclic.
 
-    `above` bounds the tilted mass beyond the end of the window. All mass from outside adds to a tail
-    probability {loss >= x} at most `tilted`, in units of the tilted distribution and before the factor
-    e^(-theta x), plus `absolute` in plain probability.
+    `above` bounds the tilted mass beyond the end of the window, `below` that before its start: mass adds to a
+    tail probability {loss >= x} at most its bound, in units of the tilted distribution and before the factor
+    e^(-theta x). Mass from before the start adds at most `absolute`, in plain probability, too.
     """
 
     above: float
-    tilted: float
+    below: float
     absolute: float
 
 
 def _wrapped(
     parts: Sequence[LatticeMasses], theta: float, plan: LatticePlan, window: LatticeWindow
 ) -> Wrapped:
-    """Return Chernoff's bounds on the mass outside the window, with the plan's exponents `up` and `down`.
+    """Return Chernoff's bounds on the mass outside the window, with the plan's exponents `up` and `down`
+    (without `down` there is none on the mass below).
 
-    If the plan has no exponent `down`: a loss S below the window appears at S + j * width, j >= 1, where the
-    factor e^(-theta loss) that undoes the tilt is e^(-theta j width) times its own. Untilted, all such mass
-    together is at most e^(-theta width) / (1 - e^(-theta width)).
+    A loss S below the window appears at S + j * width, j >= 1, where the factor e^(-theta loss) that undoes
+    the tilt is e^(-theta j width) times its own. Untilted, all such mass together is at most e^(-theta width)
+    / (1 - e^(-theta width)): this is `absolute`. Where losses have a long tail below that hardly counts, the
+    masses that it was moved to spoil Chernoff's bound, and not this one.
     """
     h = plan.mesh
 
@@ -528,28 +579,32 @@ def _wrapped(
     base = log_moment(theta, -1)
     above = log_moment(theta + plan.up, 1) - base - plan.up * h * (window.start + window.size)
     above = math.exp(min(above, 0.0)) * (1 + 1e-9)
-    if plan.down is None:
-        wrapping = math.exp(-theta * h * window.size)
-        total = math.exp(min(log_moment(0.0, 1), 1.0))
-        absolute = wrapping / (1 - wrapping) * total * (1 + 1e-9) if wrapping < 1 else math.inf
-        return Wrapped(above, above, absolute)
-    below = log_moment(theta - plan.down, 1) - base + plan.down * h * (window.start - 1)
-    return Wrapped(above, above + math.exp(min(below, 0.0)) * (1 + 1e-9), 0.0)
+    below, wrapping = math.inf, math.exp(-theta * h * window.size)
+    total = math.exp(min(log_moment(0.0, 1), 1.0))
+    absolute = wrapping / (1 - wrapping) * total * (1 + 1e-9) if wrapping < 1 else math.inf
+    if plan.down is not None:
+        log_below = log_moment(theta - plan.down, 1) - base + plan.down * h * (window.start - 1)
+        below = math.exp(min(log_below, 0.0)) * (1 + 1e-9)
+    return Wrapped(above, below, absolute)
 
 
 def curve(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> DeltaCurve:
     """Return an upper bound on delta for every lattice epsilon from plan.first, a little below the
     epsilon that was estimated in planning, to the end of the window."""
-    built, infinite = [], 0.0
+    built, log_finite = [], 0.0
     for part in parts:
-        pair, n, offset = part
-        knots = _knots(part, plan, tail)
-        dominating = basic_pairs.upper(pair, _losses(knots, plan), offset)
-        built.append(LatticeMasses(knots, dominating.mass, n))
-        infinite += n * dominating.infinite
+        knots = _knots(part, plan, tail, planning.COARSE)
+        dominating = basic_pairs.upper(part.pair, _losses(knots, plan), part.offset)
+        built.append(LatticeMasses(knots, dominating.mass, part.times))
+        # the log of the probability that no loss is infinite
+        log_finite += part.times * (
+            math.log1p(-dominating.infinite) if dominating.infinite < 1 else -math.inf
+        )
     window = _window(plan)
     total = compose(built, plan.theta, plan.mesh, window.size, window.start, plan.precise)
-    return _read_upper(total, plan, window, _wrapped(built, plan.theta, plan, window).above, infinite)
+    return _read_upper(
+        total, plan, window, _wrapped(built, plan.theta, plan, window).above, -math.expm1(log_finite)
+    )
 
 
 def _read_upper(
@@ -562,8 +617,8 @@ def _read_upper(
     """
     h, first = plan.mesh, window.first
     mass = total.mass[first - total.start :] + total.error
-    # losses up to 600 above the first, so that e^distance stays within the range of floats
-    length = min(len(mass), math.ceil(600 / h))
+    # so that e^distance stays within the range of floats
+    length = min(len(mass), math.ceil(planning.READ / h))
     distance = h * np.arange(len(mass))
     weight = np.maximum(mass, 0.0) * np.exp(-plan.theta * distance) + _TINY
     # Mass beyond the window, and beyond `length`, is counted as infinite loss.
@@ -587,7 +642,7 @@ def tests(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> Test
     plan.first on; an empty `Tests` if that would take too many lattice points."""
     built = []
     for part in parts:
-        knots = _knots(part, plan, tail)
+        knots = _knots(part, plan, tail, planning.COARSE_BELOW)
         merged = basic_pairs.lower(part.pair, _losses(knots, plan), part.offset)
         built.append(LatticePairMasses(knots, merged.p, merged.gain, part.times))
     ps = [LatticeMasses(part.indices, part.mass, part.times) for part in built]
@@ -615,23 +670,25 @@ def _read_lower(
     h, theta, first = plan.mesh, plan.theta, window.first
     keep = slice(first - window.start, None)
     # as in `_read_upper`; {index >= K} without the larger losses is a test too
-    length = min(window.size - keep.start, math.ceil(600 / h))
+    length = min(window.size - keep.start, math.ceil(planning.READ / h))
     mass, gain = total.p.mass[keep][:length], total.gain[keep][:length]
     distance = h * np.arange(length)
-    weight = np.exp(-theta * distance)
+    weight, near, far = np.exp(-theta * distance), np.exp(-distance), np.exp(distance)
     scale = total.p.log_scale - theta * h * first
     log_error = total.p.log_error + 8 * U * (
         window.size + abs(total.p.log_scale) + theta * h * abs(first) + theta * distance[-1] + 8
     )
-    beyond = wrapped.tilted * weight + wrapped.absolute * math.exp(min(log_error - scale, 700.0))
+    absolute = wrapped.absolute * math.exp(min(log_error - scale, 700.0))
+    # without Chernoff's bound there is the other one alone: an infinite one times a weight of 0 is no number
+    from_below = np.minimum(wrapped.below * weight, absolute) if wrapped.below < math.inf else absolute
+    beyond = wrapped.above * weight + from_below
     tail = np.cumsum((np.maximum(mass - total.p.error, 0.0) * weight)[::-1])[::-1]
-    shifted = np.append(tail[1:], 0.0) * np.exp(-distance)
     # the first of the two sums, over (1 - e^(h(K-j))) P(j)
-    p_sum = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(distance)
+    p_sum = (np.cumsum((np.append(tail[1:], 0.0) * near)[::-1])[::-1] * -math.expm1(-h)) * far
 
     def discounted(x: Array) -> Array:
         """Return the sums over j >= K of e^(h(K-j)) x(j), for every K."""
-        return np.asarray(np.cumsum((x * np.exp(-distance))[::-1])[::-1] * np.exp(distance))
+        return np.asarray(np.cumsum((x * near)[::-1])[::-1] * far)
 
     gain_sum, gain_size = (
         discounted((gain - total.gain_error) * weight),

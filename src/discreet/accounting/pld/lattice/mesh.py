@@ -26,13 +26,16 @@ from scipy.special import erfcx
 from ..pairs.basic_pairs import Array, Index, Nodes, log_sums
 
 # The relative error of epsilon that the mesh may cause.
-INFLATION = 6e-5
+INFLATION = 5e-5
 # The largest number of lattice points, which bounds time and memory; the mesh is widened to keep it.
-_MAX_POINTS = 2**22
-# The tail mass at which cells begin to widen; see `graded_indices`.
-_COARSE = 0.01
+_MAX_POINTS = 2**23
+# The tail mass at which cells begin to widen, for upper and for lower bounds; see `graded_indices`. Merging
+# moves losses off their lattice points, where the widths of neighboring cells differ.
+COARSE, COARSE_BELOW = 1e-3, 1e-7
 # If one step's losses span fewer lattice points than this, all of them are knots.
 _ALL = 2**14
+# How far above the beginning of a window losses are read: e^600 is within the range of floats.
+READ = 600.0
 # The largest exponent theta * h of the tilt between two neighboring lattice points: at e^40 both masses still
 # are normal floats.
 _STEEPEST = 40.0
@@ -42,7 +45,7 @@ _RARE = 3.0
 # The log of the rounding error, as a share of P(loss >= epsilon), above which a weaker tilt is refused.
 _BLURRED = math.log(3e-6)
 # The largest number of lattice points in the widest floating-point type, which is slower.
-_MAX_PRECISE_POINTS = 2**21
+_MAX_PRECISE_POINTS = 2**22
 # The log of the relative rounding error of delta above which the widest floating-point type is used.
 _PRECISE = math.log(3e-5)
 
@@ -251,6 +254,11 @@ def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tup
     return s, sign * (k(theta + sign * s)[0] - base + alias) / s
 
 
+def likely_least(k: Cumulants, alias: float) -> float:
+    """Return the loss below which Chernoff's bound on the probability of the sum is exp(-alias)."""
+    return _edge(k, 0.0, -1, math.sqrt(max(k(0.0)[2], 1e-300)), alias)[1]
+
+
 def plan(
     k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0, factor: float = 1.0
 ) -> LatticePlan:
@@ -360,10 +368,11 @@ def short_mantissa(mesh: float) -> float:
 
 def first_plan(k: Cumulants, theta: float, factor: float) -> LatticePlan:
     """Return the plan of a first pass: a mesh wider by `factor`, a weaker tilt, and a window that begins far
-    below the estimate, which may be much too high."""
+    below the estimate, which may be much too high. It begins so that the estimate is among the losses that
+    `convolution` reads, which are at most `READ` above its beginning."""
     sd = math.sqrt(max(k(theta)[2], 1e-300))
     weaker = plan(k, theta, factor=0.8)
-    first = max(min(-k.offset, weaker.first), weaker.epsilon - 30 * sd)
+    first = max(min(-k.offset, weaker.first), weaker.epsilon - min(30 * sd, 0.5 * READ))
     return with_mesh(weaker._replace(first=first, low=min(first, weaker.low)), factor)
 
 
@@ -390,15 +399,15 @@ def with_contributions(
     return plan._replace(at=at, log_delta=np.minimum(log, 0.0))
 
 
-def graded_indices(nodes: Nodes, plan: LatticePlan) -> Index:
+def graded_indices(nodes: Nodes, plan: LatticePlan, coarse: float) -> Index:
     """Return the lattice indices that serve as knots of one step's losses: dense where losses contribute most
     to delta, sparser in the tails, where the width of cells is proportional to (tail mass)^(-1/3).
 
     A loss l of one step contributes its mass times the delta of the other steps at epsilon - l. The tail mass
     of a loss is the share of all contributions beyond it, on the nearer side. For many small steps the
     contributions are the tilted distribution; for rare huge losses they also hold the many small losses,
-    which the tilted distribution hardly has. Cells begin to widen at a tail mass of _COARSE, which adds about
-    6 * _COARSE times the variance that the mesh adds anyway.
+    which the tilted distribution hardly has. Cells begin to widen at a tail mass of `coarse`, which adds
+    about 6 * `coarse` times the variance that the mesh adds anyway.
     """
     mesh, theta = plan.mesh, plan.theta
     first, last = math.floor(nodes.loss[0] / mesh), math.ceil(nodes.loss[-1] / mesh)
@@ -409,7 +418,7 @@ def graded_indices(nodes: Nodes, plan: LatticePlan) -> Index:
     weight = np.exp(log - log.max())
     cumulated = np.cumsum(weight)
     tail = np.minimum(cumulated, cumulated[-1] - cumulated + weight) / cumulated[-1]
-    width = np.maximum(0.8, np.cbrt(_COARSE / np.maximum(tail, 1e-300)))
+    width = np.maximum(0.8, np.cbrt(coarse / np.maximum(tail, 1e-300)))
     # Above the peak cells are at most as wide as the mesh, or as 0.03 / (theta + 1), over which
     # e^((theta + 1) loss) changes by 3%.
     widest = np.where(np.arange(len(weight)) > np.argmax(weight), max(0.8 * mesh, 0.03 / (theta + 1)), np.inf)

@@ -22,7 +22,7 @@ log P/Q, drawn under P. All that is asked of a pair is `measure`: for intervals 
 and how much it exceeds e^ref times the Q-mass, for a reference loss `ref` of each cell. Knots are the
 ascending losses that the point masses may have. U is the unit roundoff 2^-53.
 
-Finds where a falling curve of certified bounds on log delta crosses a target, in few evaluations.
+Finds by bisection where a falling curve of certified bounds on delta crosses a target.
 
 Computes epsilon and delta of one release of one mechanism with the pair (P, Q) and the loss L = log P/Q:
 delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon) is two tail probabilities, and needs no lattice.
@@ -156,7 +156,8 @@ def upper(pair: DominatingPair, knots: Array, offset: float = 0.0) -> Dominating
     Proof:     inside a cell, P-mass A and Q-mass B are kept by putting P-mass (A - e^l B) / (1 - e^(l-r)) on
                the right end r and the rest on the left end l: a mean-preserving spread of Q/P under P, and
                every hockey stick is convex in Q/P (Doroshenko et al. 2022, arXiv:2207.04380, section 4).
-               Losses below the first knot are raised to it, those above the last one become infinite.
+               The same with r infinite: of the losses above the last knot the Q-mass stays at that knot, and
+               A - e^l B becomes infinite. Losses below the first knot are raised to it.
                Rounding errors are added to the mass and move it to the right. (Raised losses lose Q-mass,
                which must be restored before sampling: `basic_pairs.missing_q_mass`.)
 
@@ -164,19 +165,16 @@ def upper(pair: DominatingPair, knots: Array, offset: float = 0.0) -> Dominating
     Q to have mass 1.
     """
     edges = np.concatenate(([-np.inf], knots, [np.inf]))
-    refs = np.concatenate(([0.0], knots[:-1], [0.0]))
+    refs = np.concatenate(([0.0], knots))
     cells = pair.measure(edges + offset, refs + offset)
     total = (cells.mass + cells.mass_error) * (1 + 4 * U)
-    inner = slice(1, -1)
-    right = (
-        (cells.excess[inner] + cells.excess_error[inner]) / -np.expm1(knots[:-1] - knots[1:]) * (1 + 8 * U)
-    )
-    right = np.clip(right, 0.0, total[inner])
-    mass = np.zeros(len(knots))
-    mass[:-1] += (total[inner] - right) * (1 + 2 * U)
-    mass[1:] += right
+    shares = -np.expm1(np.append(knots[:-1] - knots[1:], -np.inf))
+    right = (cells.excess[1:] + cells.excess_error[1:]) / shares * (1 + 8 * U)
+    right = np.clip(right, 0.0, total[1:])
+    mass = (total[1:] - right) * (1 + 2 * U)
+    mass[1:] += right[:-1]
     mass[0] += total[0]
-    return DominatingLaw(mass * (1 + 4 * U), float(total[-1]))
+    return DominatingLaw(mass * (1 + 4 * U), float(right[-1]))
 
 
 def lower(pair: DominatingPair, knots: Array, offset: float = 0.0) -> DominatedLaw:
@@ -483,45 +481,30 @@ def _only(cells: LossCells, real: npt.NDArray[np.bool_]) -> LossCells:
 ROUNDED = 4e-12
 
 
-def crossing(
-    f: Callable[[float], float], x: float, slope: float, least: float
-) -> tuple[float, float, float] | None:
-    """Return (above, below, slope) around the crossing of a decreasing f with 0: f(above) <= 0, f(below) > 0,
-    `below` is just below `above`, and the slope is about -f' there. None if no crossing is found.
+def bisected(
+    delta_at: Callable[[float], tuple[float, float]], delta: float, start: float, side: int
+) -> float:
+    """Return about the largest epsilon at which the lower bound on its delta exceeds `delta` (side 0), or the
+    smallest at which the upper bound does not (side 1); exact in the safe direction.
 
-    The search begins at `x` with an estimate of the slope, and does not go below `least`; if f(least) <= 0
-    both points are `least`. A bracket is found by growing steps and narrowed by secants and bisections, so
-    that what is returned has been evaluated, whatever f does in between.
-    """
-    x = max(x, least)
-    at_x = f(x)
-    step = max(abs(at_x), 1e-3) / slope
-    for _ in range(80):
-        if at_x <= 0 and x <= least:
-            return least, least, slope
-        y = max(x + math.copysign(step, at_x), least)
-        at_y = f(y)
-        if (at_y <= 0) != (at_x <= 0):
+    `delta_at` returns both bounds on delta at an epsilon, and `start` is about where to look."""
+    if delta_at(0.0)[side] <= delta:
+        return 0.0
+    low, high = 0.0, start
+    while delta_at(high)[side] > delta:
+        # The bounds never fall below their allowance for rounding: for a smaller delta nothing is proved.
+        if math.isinf(high):
+            return high
+        low, high = high, 2 * high
+    while high - low > 1e-13 * high:
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
             break
-        x, at_x, step = y, at_y, 1.7 * step
-    else:
-        return None
-    (above, at_above), (below, at_below) = ((x, at_x), (y, at_y)) if at_x <= 0 else ((y, at_y), (x, at_x))
-    measured_slope = (at_below - at_above) / (above - below)
-    for turn in range(60):
-        if above - below <= 1e-8 / slope + 4e-16 * abs(above):
-            break
-        # two secants, moved a little to either side of the crossing in turn, then a bisection
-        share = at_below / (at_below - at_above) if turn % 3 < 2 and at_below < 3 else 0.5
-        z = below + min(max(share + (1e-3 if turn % 2 else -1e-3), 1e-3), 1 - 1e-3) * (above - below)
-        value = f(z)
-        if value <= 0:
-            above, at_above = z, value
+        if delta_at(middle)[side] > delta:
+            low = middle
         else:
-            below, at_below = z, value
-        if above - below > 1e-3 / slope:
-            measured_slope = (at_below - at_above) / (above - below)
-    return above, below, max(measured_slope, 1e-9 * slope)
+            high = middle
+    return low if side == 0 else high
 
 
 # The largest epsilon at which delta is computed, as e^600 is still a float; beyond, delta is bounded by its
@@ -537,26 +520,3 @@ def delta(pair: DominatingPair, epsilon: float) -> tuple[float, float]:
     cells = pair.measure(np.array([-np.inf, epsilon, np.inf]), np.array([epsilon, epsilon]))
     value, error = float(cells.excess[1]), float(cells.excess_error[1])
     return max(0.0, value - error), min(1.0, max(0.0, value) + error)
-
-
-def interval(
-    pair: DominatingPair, target_delta: float, near: float, slope: float
-) -> tuple[float, float] | None:
-    """Return a lower and an upper bound on epsilon at `target_delta`, searched from `near` with an estimate
-    of the slope -d log(delta) / d epsilon; None if no crossing is found. The lower one also holds at a delta
-    larger by rounding."""
-    candidates = []
-    log_delta = math.log(target_delta)
-    # ROUNDED is more than the rounding errors of the logarithms that are compared
-    for side, level in ((0, log_delta + ROUNDED), (1, log_delta - ROUNDED)):
-
-        def excess(x: float, side: int = side, level: float = level) -> float:
-            return math.log(max(delta(pair, x)[side], 1e-320)) - level
-
-        crossing_point = crossing(excess, near, slope, 0.0)
-        if crossing_point is None:
-            return None
-        # the point below the crossing for the lower bound on delta, the one above it for the upper bound
-        candidates.append(crossing_point[1 - side])
-        near, slope = crossing_point[0], crossing_point[2]
-    return min(candidates), max(candidates)

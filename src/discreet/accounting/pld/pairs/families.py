@@ -60,7 +60,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import erfcx, ndtr, ndtri
 
-from .basic_pairs import Array, Atoms, LossCells, Nodes, U, between
+from .basic_pairs import Array, Atoms, LossCells, Nodes, U, between, bisected
 
 # Knots of a curve, between which it is replaced by chords, which lie above it: more knots are tighter, and
 # each costs an evaluation. Chosen by hand, not tuned.
@@ -566,26 +566,5 @@ def _log_tail(z: float) -> float:
 
 def gaussian_epsilon(shift: float, delta: float) -> tuple[float, float]:
     """Return a lower and an upper bound on epsilon, by bisection on the bounds of delta."""
-    return _root(shift, delta, 0), _root(shift, delta, 1)
-
-
-def _root(shift: float, delta: float, side: int) -> float:
-    """Return about the largest epsilon at which the lower bound on its delta exceeds `delta` (side 0), or the
-    smallest at which the upper bound does not (side 1); exact in the safe direction."""
-    if gaussian_delta(shift, 0.0)[side] <= delta:
-        return 0.0
-    low, high = 0.0, shift
-    while gaussian_delta(shift, high)[side] > delta:
-        # The bounds never fall below their allowance for rounding: for a smaller delta nothing is proved.
-        if math.isinf(high):
-            return high
-        low, high = high, 2 * high
-    while high - low > 1e-13 * high:
-        middle = 0.5 * (low + high)
-        if not low < middle < high:
-            break
-        if gaussian_delta(shift, middle)[side] > delta:
-            low = middle
-        else:
-            high = middle
-    return low if side == 0 else high
+    low, high = (bisected(lambda x: gaussian_delta(shift, x), delta, shift, side) for side in (0, 1))
+    return low, high

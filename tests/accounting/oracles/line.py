@@ -70,9 +70,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from ..lattice.convolution import log_one_plus, unit
-from ..pairs.basic_pairs import Array, U, log_sums
-from ..pairs.families import SampledGaussian
+from discreet.accounting.pld.lattice.convolution import log_one_plus, unit
+from discreet.accounting.pld.pairs.basic_pairs import Array, U, log_sums
+from discreet.accounting.pld.pairs.families import SampledGaussian
 
 Real = npt.NDArray[np.floating[Any]]
 

@@ -1,4 +1,4 @@
-"""Compiles a plan to the engine's SQL, built as a syntax tree from the plan's own nodes.
+"""Compiles a form to the engine's SQL, built as a syntax tree from the form's own nodes.
 
 The engine returns aggregates only: integers, to each of which a unit adds a limited amount. Sums are counted
 in steps of a grid (`measures.grid`).
@@ -17,10 +17,16 @@ Proof:     a row belongs to one unit, and depends on rows of that unit and on pu
            same limited amount.
 Assumes:   nothing about the hash. That the choice is uniform and independent between units, so that answers
            favor no group, is a property of `semantics.KeyedHash`; tests/query/test_choice.py measures both.
+A sum is written as its argument in whole steps of the grid, the sum over the rows of a group, and the limited
+amount that one unit adds to it.
+
 Equal hashes are ordered by the group's keys.
 """
 
 from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
 
 from sqlglot import exp
 
@@ -28,32 +34,167 @@ from .._public import Bounds
 from ..tables import semantics
 from ..tables.dialect import Dialect
 from ..tables.semantics import SelectNode, aliased, name, select
-from .amounts import (
-    Argument,
-    aggregate_of,
-    amount_of_unit,
-    bounds_in_steps,
-    clipped_integer,
-    column_in_steps,
-    greatest,
-    in_steps,
-    largest_amount,
-    least,
-    limited,
-    wide_sum,
-)
 from .domain import Kind
 from .errors import Node
-from .measures import Bounding, Choice, Measure, grid
+from .form import Form
+from .measures import Bounding, Choice, GroupKey, Measure, grid
 from .nodes import Column, Expr, Literal, literal, make, sql
-from .operators import if_
-from .plan import GroupKey, Plan
-from .scan import Kinds, Reader, all_of, binary, clean, convert, integer_literal, not_null
+from .operators import double, if_
+from .scan import Kinds, Reader, all_of, binary, clean, coalesced, convert, integer_literal, not_null
 from .sources import columns_of
 
 
+class Argument(NamedTuple):
+    """Holds the argument of an aggregate as SQL: `node` times `times` is its value in steps of the grid.
+
+    `ends`: the least and the largest value in steps to which it is clipped as it is written; None where that
+    is not known.
+    """
+
+    node: Node
+    times: int = 1
+    ends: tuple[int, int] | None = None
+
+    @property
+    def largest(self) -> int | None:
+        """A bound on the absolute value of `node`; None where none is known."""
+        return None if self.ends is None else max(map(abs, self.ends)) // self.times
+
+
+def limited(x: Argument, low: int, high: int) -> Argument:
+    """Return an argument clipped to [`low`, `high`] steps, unchanged where it is so already; NULL stays
+    NULL."""
+    if x.ends is not None and low <= x.ends[0] and x.ends[1] <= high:
+        return x
+    least_of, most = (integer_literal(end) for end in (-(-low // x.times), high // x.times))
+    cases = [
+        (exp.LT(this=x.node.copy(), expression=least_of), least_of.copy()),
+        (exp.GT(this=x.node.copy(), expression=most), most.copy()),
+    ]
+    node = exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=x.node)
+    return Argument(node, x.times, (low, high))
+
+
+def aggregate_of(m: Measure, x: Argument | None) -> Node:
+    """Return the SQL aggregate of a measure with argument `x`: over the rows of a group, or over one unit's
+    rows in a group where units have many rows.
+
+    `m.center` is subtracted once per row that has a value.
+    """
+    if m.kind in ("rows", "units") and x is None:
+        return exp.Count(this=exp.Star())
+    assert x is not None
+    if m.kind in ("present", "units"):
+        return exp.Count(this=x.node.copy())
+    if m.kind == "square":
+        steps = x.node.copy() if x.times == 1 else binary(exp.Mul, x.node.copy(), integer_literal(x.times))
+        centered = binary(exp.Sub, steps, integer_literal(m.center)) if m.center else steps
+        largest = None if x.largest is None else (x.largest * x.times + abs(m.center)) ** 2
+        return coalesced(wide_sum(binary(exp.Mul, centered, centered.copy()), largest), integer_literal(0))
+    total = coalesced(wide_sum(x.node.copy(), x.largest), integer_literal(0))
+    if x.times > 1:
+        total = binary(exp.Mul, total, integer_literal(x.times))
+    if not m.center:
+        return total
+    return binary(exp.Sub, total, binary(exp.Mul, exp.Count(this=x.node.copy()), integer_literal(m.center)))
+
+
+def in_steps(x: Node, step: Fraction) -> Node:
+    """Divide a number by the step of its grid, exactly: `step` is a power of two."""
+    return x if step == 1 else semantics.Times(this=x, expression=double(float(1 / step)))
+
+
+def column_in_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
+    """Return a stored column in whole steps, clipped to its declared bounds.
+
+    The result is that of `scan.cleaned` and `in_steps`, in one CASE: almost all rows are inside the
+    bounds, and pass its first test.
+    """
+    low, high = bounds_in_steps(fact, step)
+    number = convert(x, "double")
+    # It rounds halves to even, as `bounds_in_steps` does: a value at a bound must not fall outside.
+    steps = semantics.SafeNearestWhole(this=in_steps(number, step))
+    beyond = if_(
+        exp.GT(this=number.copy(), expression=double(float(fact.upper))),
+        integer_literal(high),
+        integer_literal(low),
+    )
+    cases = [
+        (exp.Between(this=steps, low=integer_literal(low), high=integer_literal(high)), steps.copy()),
+        (semantics.IsFinite(this=number.copy()), beyond),
+    ]
+    missing = exp.Null() if fact.nullable else integer_literal(low)
+    return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=missing)
+
+
+def bounds_in_steps(fact: Bounds, step: Fraction) -> tuple[int, int]:
+    """Return the ends of a declared range in whole steps, halves rounded to even."""
+    low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
+    return low, high
+
+
+def clipped_integer(x: Node, fact: Bounds) -> Node:
+    """Return an integer column clipped to its declared bounds, as BIGINT."""
+    low, high = integer_literal(int(fact.lower)), integer_literal(int(fact.upper))
+    # Where the column is declared not to be NULL, a NULL counts as the lower bound.
+    inside = convert(least(greatest(x.copy(), low), high), "bigint")
+    return if_(exp.Not(this=exp.Is(this=x, expression=exp.Null())), inside) if fact.nullable else inside
+
+
+def largest_amount(m: Measure, bounding: Bounding) -> int:
+    """Return a bound on the absolute value of `amount_of_unit`."""
+    return 1 if m.kind == "units" else max(map(abs, m.limits(bounding)))
+
+
+def amount_of_unit(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:
+    """Return the amount that one unit adds to one group, within `m.limits(bounding)` whatever its rows hold.
+
+    `total` is the unit's `aggregate_of` in the group. A scaled measure of a unit with more than
+    `bounding.rows` rows is multiplied by rows / count, rounded towards zero, before it is clipped.
+    """
+    if m.kind == "units":
+        return (
+            integer_literal(1)
+            if x is None
+            else if_(
+                exp.GT(this=total, expression=integer_literal(0)), integer_literal(1), integer_literal(0)
+            )
+        )
+    low, high = m.limits(bounding)
+    if m.scaled:
+        assert x is not None
+        rows, count = integer_literal(bounding.rows), exp.Count(this=x.node.copy())
+        times_rows = binary(
+            exp.Mul, convert(total.copy(), "wide"), integer_literal(bounding.rows * m.parts_per_step)
+        )
+        scaled_down = semantics.TruncatingDivide(this=times_rows, expression=count.copy())
+        unscaled = (
+            total
+            if m.parts_per_step == 1
+            else binary(exp.Mul, convert(total, "wide"), integer_literal(m.parts_per_step))
+        )
+        total = if_(exp.GT(this=count, expression=rows), scaled_down, unscaled)
+    clipped = least(total if low == 0 else greatest(total, integer_literal(low)), integer_literal(high))
+    return convert(clipped, "bigint" if max(-low, high) < 1 << 62 else "wide")
+
+
+def wide_sum(node: Node, largest: int | None = None) -> Node:
+    """Return the exact sum of whole numbers, none of which is further from zero than `largest`."""
+    return semantics.WideSum(this=node, largest=largest)
+
+
+def least(a: Node, b: Node) -> Node:
+    """Return the smaller of two numbers."""
+    return semantics.Least(expressions=[a, b])
+
+
+def greatest(a: Node, b: Node) -> Node:
+    """Return the larger of two numbers."""
+    return semantics.Greatest(expressions=[a, b])
+
+
 class Compiler:
-    """Builds the engine's queries of one plan, and has the engine's `Dialect` write them as text. The public
+    """Builds the engine's queries of one form, and has the engine's `Dialect` write them as text. The public
     methods return such a text; their docstrings say which rows the query has.
 
     `key` is the secret key of the hash in this run. Names of columns in these queries: u the unit, w how many
@@ -63,18 +204,15 @@ class Compiler:
     t0c1 is t0c1r before it is clipped.
     """
 
-    def __init__(self, plan: Plan, bounding: Bounding, kinds: Kinds, key: int, dialect: Dialect) -> None:
-        self.plan, self.bounding, self.key, self.dialect = plan, bounding, key, dialect
-        arguments = [part for a in plan.aggregates for part in (a.argument, a.second)]
-        used = columns_of(*(k.expression for k in plan.keys), *arguments)
-        self.reader = Reader(plan.source, used, kinds, plan.public)
+    def __init__(self, form: Form, kinds: Kinds, key: int, dialect: Dialect) -> None:
+        self.form, self.key, self.dialect = form, key, dialect
+        self.reader = Reader(form.source, columns_of(*form.expressions), kinds, form.public)
         # columns of tables as they are stored, before clipping: (declared fact, kind) by name
         self.raw = self.reader.raw
-        # whether a unit may have several rows
-        self.many = not self.reader.carried.single
+        self.many = form.many
         # whether a unit may be in more groups than may count, so that some are chosen
         self.chooses = (
-            self.many and bool(plan.keys) and (plan.groups is None or plan.groups > bounding.groups)
+            self.many and bool(form.keys) and (form.groups is None or form.groups > form.bounding.groups)
         )
         # the columns of the unit, and of multiplicities, where they are needed
         self.units = ["u"] if self.many else []
@@ -85,18 +223,18 @@ class Compiler:
         its keys."""
         columns, arguments = self._arguments(measures)
         sums = [aggregate_of(m, self._limited(m, arguments[i])) for i, m in enumerate(measures)]
-        if not self.many and self.plan.known_keys:
+        if not self.many and self.form.known_keys:
             return self._grouped_first(columns, sums)
         query = self._keyed(columns)
         if not self.many:
             totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
             return self._finish(query, "keyed", totals)
         amounts = [
-            aliased(amount_of_unit(m, total, arguments[i], self.bounding), f"a{i}")
+            aliased(amount_of_unit(m, total, arguments[i], self.form.bounding), f"a{i}")
             for i, (m, total) in enumerate(zip(measures, sums, strict=True))
         ]
         totals = [
-            aliased(self._sum_of_units(name(f"a{i}"), largest_amount(m, self.bounding)), f"m{i}")
+            aliased(self._sum_of_units(name(f"a{i}"), largest_amount(m, self.form.bounding)), f"m{i}")
             for i, m in enumerate(measures)
         ]
         amounts += [aliased(exp.Max(this=name(w)), w) for w in self.weights]
@@ -114,7 +252,7 @@ class Compiler:
             columns=self._hash_columns(),
             amounts=amounts,
             rank=self._rank(),
-            n=self.bounding.groups,
+            n=self.form.bounding.groups,
         )
         query.args["with_"].append("expressions", chosen)
         return query
@@ -131,7 +269,7 @@ class Compiler:
             query = query.with_("mine", as_=mine.where(not_null("x0")))
             order = self._hash(name("u"), *self._group(), name("x0"))
             picked = semantics.SmallestValues(
-                alias="picked", source="mine", order=order, n=self.bounding.rows
+                alias="picked", source="mine", order=order, n=self.form.bounding.rows
             )
             query.args["with_"].append("expressions", picked)
             return self._finish(query, "picked", [aliased(_count_distinct("x0"), "m0")])
@@ -162,7 +300,11 @@ class Compiler:
         """
         order = self._hash(name("u"), *self._group(), name("x0"), name("o"))
         picked = semantics.SmallestRows(
-            alias="picked", source="present", columns=self._hash_columns(), order=order, n=self.bounding.rows
+            alias="picked",
+            source="present",
+            columns=self._hash_columns(),
+            order=order,
+            n=self.form.bounding.rows,
         )
         query.args["with_"].append("expressions", picked)
         return query
@@ -176,7 +318,7 @@ class Compiler:
         query = query.with_("indexed", as_=indexed)
         source, total = "indexed", exp.Count(this=exp.Star())
         if self.many:
-            limited = least(exp.Count(this=exp.Star()), integer_literal(self.bounding.rows))
+            limited = least(exp.Count(this=exp.Star()), integer_literal(self.form.bounding.rows))
             if self.weights:
                 limited = binary(exp.Mul, limited, exp.Max(this=name("w")))
             # "mine" are the limited counts of each unit, group and value
@@ -188,13 +330,13 @@ class Compiler:
     def _grouped_first(self, columns: list[tuple[str, Node]], sums: list[Node]) -> str:
         """Return one row per group, where the unit is a row: rows are added up by their stored keys first,
         and only these sums are matched with the public keys, which is faster."""
-        keys = [f"k{i}" for i in range(len(self.plan.keys))]
+        keys = [f"k{i}" for i in range(len(self.form.keys))]
         totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
         grouped = select(*(name(k) for k in keys), *totals).from_("rows")
         query = select().with_("rows", as_=self._rows(columns))
         query = query.with_("read", as_=grouped.group_by(*(name(k) for k in keys)) if keys else grouped)
         names = [f"m{i}" for i in range(len(sums))]
-        query = query.with_("keyed", as_=self._indexed(self.plan.keys, names))
+        query = query.with_("keyed", as_=self._indexed(self.form.keys, names))
         return self._finish(query, "keyed", [aliased(wide_sum(name(m)), m) for m in names])
 
     def _arguments(self, measures: list[Measure]) -> tuple[list[tuple[str, Node]], list[Argument | None]]:
@@ -241,16 +383,16 @@ class Compiler:
     def _keyed(self, columns: list[tuple[str, Node]]) -> SelectNode:
         """Add WITH keyed AS (unit u, group index j, arguments): every row of a group, before units' groups or
         rows are chosen."""
-        keys = self.plan.keys
+        keys = self.form.keys
         query = select().with_("read", as_=self._rows(columns))
         names = [*self.units, *self.weights, *(alias for alias, _ in columns)]
-        if self.plan.known_keys:
+        if self.form.known_keys:
             return query.with_("keyed", as_=self._indexed(keys, names))
         return self._with_occurring_groups(query, keys, names)
 
     def _rows(self, columns: list[tuple[str, Node]]) -> SelectNode:
         """Return SELECT of the unit, the keys and the arguments of every row."""
-        keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.plan.keys)]
+        keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.form.keys)]
         projections = [aliased(node, alias) for alias, node in columns]
         carried = self.reader.carried
         units = [aliased(name(carried.unit), u) for u in self.units]
@@ -263,13 +405,13 @@ class Compiler:
     def _group(self) -> list[Node]:
         """Return the columns that name a group independently of other rows: its index where all groups are
         public, else its keys, because the index then depends on which other groups occur."""
-        return [name("j")] if self.plan.known_keys else self._private_keys()
+        return [name("j")] if self.form.known_keys else self._private_keys()
 
     def _hash_columns(self) -> list[str]:
         """Return the columns that the hash of one unit's rows in one group needs beside u and j."""
         if not self.many:
             return []
-        keys = [] if self.plan.known_keys else [f"k{i}" for i in range(len(self.plan.keys))]
+        keys = [] if self.form.known_keys else [f"k{i}" for i in range(len(self.form.keys))]
         return [*self.weights, *keys]
 
     def _key_value(self, x: Expr) -> Node:
@@ -329,13 +471,13 @@ class Compiler:
 
     def _private_keys(self) -> list[Node]:
         """Return the columns of the group keys, where groups are not public."""
-        return [] if self.plan.known_keys else [name(f"k{i}") for i in range(len(self.plan.keys))]
+        return [] if self.form.known_keys else [name(f"k{i}") for i in range(len(self.form.keys))]
 
     def _rank(self) -> Node:
         """Return the number by which a unit's groups are chosen: a keyed hash in the high bits, and the index
         of the group, which is in the order of its keys, in the low bits, so that no two groups of a unit have
         the same number."""
-        groups = self.plan.groups
+        groups = self.form.groups
         bits = 32 if groups is None else max(1, (groups - 1).bit_length())
         return semantics.Rank(this=self._hash(name("u"), *self._group()), low=name("j"), bits=bits)
 
@@ -355,7 +497,7 @@ class Compiler:
         query = query.with_("ranked", as_=ranked, materialized=True)
         query = query.with_("pairs", as_=select(name("u"), name("h")).distinct().from_("ranked"))
         choice = semantics.SmallestRanks(
-            alias="chosen", source="ranked", pairs="pairs", n=self.bounding.groups, columns=names
+            alias="chosen", source="ranked", pairs="pairs", n=self.form.bounding.groups, columns=names
         )
         query.args["with_"].append("expressions", choice)
         return query
@@ -365,8 +507,8 @@ class Compiler:
         `beside`; where groups are not public, with their keys."""
         query = query.select(name("j"), *(name(b) for b in beside), *totals).from_(source)
         query = query.group_by(name("j"), *(name(b) for b in beside))
-        if not self.plan.known_keys:
-            keys = [_qualified("dictionary", f"k{i}") for i in range(len(self.plan.keys))]
+        if not self.form.known_keys:
+            keys = [_qualified("dictionary", f"k{i}") for i in range(len(self.form.keys))]
             argument = "with_" if "with_" in query.args else "with"
             clause = query.args.pop(argument, None)
             outer = select(exp.Column(this=exp.Star(), table=exp.to_identifier("r")), *keys).from_(

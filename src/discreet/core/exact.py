@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -17,11 +16,11 @@ import pyarrow as pa
 from ..tables import Engine
 from ..tables.dialect import Dialect
 from ..tables.source import one_snapshot
+from .choosing import SparseCounts
 from .compile import Compiler
 from .errors import QueryError
-from .ids import refuse_unlike_ids
-from .measures import Bounding, Choice, Measure, Recipes, SparseCounts
-from .plan import Plan
+from .form import Form
+from .measures import Choice, GroupKey, Measure
 from .scan import Kinds
 
 # The number of units in each group, by which groups that are not public are selected.
@@ -50,7 +49,7 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """Holds the engine's queries of one plan, with `PLACEHOLDER` in the place of the hash's key.
+    """Holds the engine's queries of one form, with `PLACEHOLDER` in the place of the hash's key.
 
     `additive`: the query for all sums and counts, `additive_measures`, in this order; None without any.
     `distinct`: a query for each distinct count. `choices`: a query for each choice.
@@ -68,18 +67,19 @@ class Statements:
         return (*additive, *(text for _, text in self.distinct), *self.choices)
 
 
-def statements(
-    plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds, dialect: Dialect
-) -> Statements:
-    """Return the engine's queries of a plan. They are written once for each bounding, kinds of columns and
-    dialect, and kept in `recipes.written`."""
-    kinds_key = tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
-    cached: Statements | None = recipes.written.get((bounding, kinds_key, dialect.name))
+def statements(form: Form, kinds: Kinds, dialect: Dialect) -> Statements:
+    """Return the engine's queries of a form. They are written once for each kinds of columns and dialect, and
+    kept in `form.written`."""
+    written_for = (
+        tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items())),
+        dialect.name,
+    )
+    cached: Statements | None = form.written.get(written_for)
     if cached is not None:
         return cached
-    compiler = Compiler(plan, bounding, kinds, PLACEHOLDER, dialect)
-    additive_measures = [m for m in recipes.measures if m.kind != "distinct"]
-    if not plan.known_keys and UNITS not in additive_measures:
+    compiler = Compiler(form, kinds, PLACEHOLDER, dialect)
+    additive_measures = [m for m in form.measures if m.kind != "distinct"]
+    if not form.known_keys and UNITS not in additive_measures:
         additive_measures.append(UNITS)
     try:
         written = Statements(
@@ -87,44 +87,42 @@ def statements(
             tuple(additive_measures),
             tuple(
                 (m, compiler.distinct(m.expression))
-                for m in recipes.measures
+                for m in form.measures
                 if m.kind == "distinct" and m.expression
             ),
             tuple(
                 (compiler.histogram if c.kind == "quantile" else compiler.frequencies)(c)
-                for c in recipes.choices
+                for c in form.choices
             ),
         )
     except RecursionError:
         raise QueryError("the query nests too deep.") from None
-    recipes.written[bounding, kinds_key, dialect.name] = written
+    form.written[written_for] = written
     return written
 
 
-def plan_statements(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine) -> None:
-    """Write the queries of a plan, and let the engine plan them; raise if it cannot, or if ids are compared
-    that never match. Reads no row."""
-    refuse_unlike_ids(plan.source, engine.id_kinds)
-    engine.plan(statements(plan, recipes, bounding, engine.id_kinds, engine.dialect).texts)
+def plan_statements(form: Form, engine: Engine) -> None:
+    """Write the queries of a form, and let the engine plan them; raise if it cannot. Reads no row."""
+    engine.plan(statements(form, engine.id_kinds, engine.dialect).texts)
 
 
-def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
+def measure(form: Form, engine: Engine, key: int) -> Exact:
     """Run the engine's queries under the key of this run, all on the same rows."""
     with one_snapshot(engine):
-        return _measure(plan, recipes, bounding, engine, key)
+        return _measure(form, engine, key)
 
 
-def _measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
-    """Run the queries of one plan, and return their exact results by group: all public groups in the order of
+def _measure(form: Form, engine: Engine, key: int) -> Exact:
+    """Run the queries of one form, and return their exact results by group: all public groups in the order of
     `public_keys`, or the groups that occur."""
-    written = statements(plan, recipes, bounding, engine.id_kinds, engine.dialect)
+    written = statements(form, engine.id_kinds, engine.dialect)
 
     def answer(sql: str) -> pa.Table:
         return engine.answer(sql.replace(str(PLACEHOLDER), str(key)))
 
     table = None if written.additive is None else answer(written.additive)
-    if plan.known_keys:
-        keys, index, size = public_keys(plan), None, plan.groups or 1
+    if form.known_keys:
+        keys, index, size = public_keys(form.keys), None, form.groups or 1
         columns = (
             []
             if table is None
@@ -132,37 +130,39 @@ def _measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, k
         )
     else:
         assert table is not None
-        keys, index = _occurring_keys(plan, table)
+        keys, index = _occurring_keys(form.keys, table)
         size = len(keys)
         columns = [integers(table.column(f"m{i}")) for i in range(len(written.additive_measures))]
     by_measure = dict(zip(written.additive_measures, columns, strict=True))
     for m, sql in written.distinct:
         by_measure[m] = _dense(answer(sql), "m0", size, index)
     scores = [
-        _scores(answer(sql), c, size, index) for c, sql in zip(recipes.choices, written.choices, strict=True)
+        _scores(answer(sql), c, size, index) for c, sql in zip(form.choices, written.choices, strict=True)
     ]
     return Exact(
         keys,
-        [by_measure[m] for m in recipes.measures],
+        [by_measure[m] for m in form.measures],
         scores,
-        None if plan.known_keys else by_measure[UNITS],
+        None if form.known_keys else by_measure[UNITS],
     )
 
 
-def public_keys(plan: Plan) -> list[tuple[Any, ...]]:
+def public_keys(group_keys: tuple[GroupKey, ...]) -> list[tuple[Any, ...]]:
     """Return the keys of all public groups in the order of their index (`Compiler._indexed`): the last key
     changes fastest."""
     keys: list[tuple[Any, ...]] = [()]
-    for k in plan.keys:
+    for k in group_keys:
         keys = [(*key, value) for key in keys for value in (k.values or ())]
     return keys
 
 
-def _occurring_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]], dict[int, int]]:
+def _occurring_keys(
+    group_keys: tuple[GroupKey, ...], table: pa.Table
+) -> tuple[list[tuple[Any, ...]], dict[int, int]]:
     """Return the keys of the groups that occur, and for each index j of the engine its position in that
     list."""
     columns = []
-    for i, k in enumerate(plan.keys):
+    for i, k in enumerate(group_keys):
         raw = table.column(f"k{i}").to_pylist()
         # 0.0 and -0.0 are one group, and which of the two an engine returns depends on private rows. So -0.0
         # becomes 0.0 (0 + -0.0 is 0.0), and all other values stay.
@@ -222,8 +222,3 @@ def integers(column: pa.ChunkedArray) -> Any:
         return halves[:, 0].copy()
     numbers = [(int(high) << 64) + (int(low) & (1 << 64) - 1) for low, high in halves]
     return np.array(numbers, dtype=object)
-
-
-def shown(value: Any) -> Any:
-    """Return the released form of a key: a date as ISO text, and any other value as it is."""
-    return value.isoformat() if isinstance(value, date) else value

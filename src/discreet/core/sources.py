@@ -142,32 +142,6 @@ class Carried:
         return f"{self.unit.removesuffix('u')}m" if self.of_rows and not self.single else None
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """Holds a bound item of FROM. `columns`: the expression of each column, by the name that a query uses.
-
-    `carried`: how `node` carries the unit, None if all rows are public. `unit_keys`: expressions that always
-    equal the unit. `nullable_unit_keys`: expressions that equal the unit or, in a row to which an outer join
-    found no partner, are NULL.
-    """
-
-    node: From
-    columns: dict[str, Expr]
-    carried: Carried | None
-    unit_keys: frozenset[Expr]
-    nullable_unit_keys: frozenset[Expr] = frozenset()
-    # for columns by which tables refer to each other: (name, table that is referred to, its column)
-    references: frozenset[tuple[str, str, str]] = frozenset()
-
-    def same_reference(self, own: Expr, other: Relation, inner: Expr) -> bool:
-        """Return whether two columns, of this relation and of another one, name rows of one table: rows that
-        agree in them are of the same units."""
-        if not (isinstance(own, Column) and isinstance(inner, Column)):
-            return False
-        targets = {(table, column) for name, table, column in self.references if name == own.name}
-        return any((t, c) in targets for name, t, c in other.references if name == inner.name)
-
-
 # The columns that expressions above a source may name, each with the kind of its values.
 Scope = Mapping[str, Kind]
 
