@@ -79,13 +79,15 @@ def draft_text(
     written: Format | None = None,
     looked: bool = False,
     codes: Mapping[str, Sequence[Code]] = MappingProxyType({}),
+    formats: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> str:
     """Return a schema file to be completed by the steward: from column names and their kinds ("number",
     "text", ...) only.
 
     `columns`: the kind of each column by name. `related`: for each other table, where its data is and the
     kinds of its columns. `written`: the format of a CSV file, None for other files. `looked`: whether kinds
-    and format were taken from the values. `codes`: by column, what its codes mean.
+    and format were taken from the values. `codes`: by column, what its codes mean. `formats`: entries of
+    the format of another table.
     """
     lines = [
         *_header_lines(table, columns, looked),
@@ -94,7 +96,7 @@ def draft_text(
     ]
     for name, (data, kinds_of_table) in (related or {}).items():
         lines += [
-            *_related_lines(name, data, kinds_of_table),
+            *_related_lines(name, data, kinds_of_table, formats.get(name, {})),
             *_column_questions(f"tables.{toml_key(name)}.columns", kinds_of_table),
         ]
     return "\n".join(lines) + "\n"
@@ -179,8 +181,9 @@ def _format_lines(format: Format | None) -> list[str]:
     ]
 
 
-def _related_lines(name: str, data: str, columns: dict[str, str]) -> list[str]:
+def _related_lines(name: str, data: str, columns: dict[str, str], written: Mapping[str, str]) -> list[str]:
     """Return the questions about another table."""
+    entries = ", ".join(f"{entry} = {toml_text(value)}" for entry, value in written.items())
     return [
         "",
         f"# {toml_text(name)}: does it hold rows about the same people (private, with the column that "
@@ -192,6 +195,7 @@ def _related_lines(name: str, data: str, columns: dict[str, str]) -> list[str]:
         "# private =            # true or false",
         f"# unit =               # if private, one of: {_names(columns)}",
         "# key = []             # if public",
+        *([f"# format = {{{entries}}}"] if entries else []),
     ]
 
 
@@ -456,24 +460,33 @@ def draft(
         raise InvalidInput(
             f"{Path(file).name!r} has types already: there is nothing to look for. Leave --look out."
         )
-    encoding = encoding_of(Path(file), looking=looking) if csv else None
-    if csv and delimiter is None:
-        delimiter = delimiter_of(Path(file), encoding)
-    file_format = Format(delimiter=delimiter, encoding=encoding) if csv else None
+    file_format = _format_of(Path(file), looking, delimiter)
     name, kinds = _columns_of_file(Path(file), table, file_format)
     if looking:
-        observed_kinds, file_format = look(Path(file), delimiter, encoding)
+        assert file_format is not None
+        observed_kinds, file_format = look(Path(file), file_format.delimiter, file_format.encoding)
         kinds = {column: observed_kinds.get(column, "any") for column in kinds}
-    others = {}
+    others, formats = {}, {}
     for data in related:
         path, _, table_in_file = data.partition("::")
         refuse_empty(path)
-        other, other_kinds = _columns_of_file(Path(path), table_in_file or None)
+        written = _format_of(Path(path), looking) if not table_in_file and Path(path).exists() else None
+        other, other_kinds = _columns_of_file(Path(path), table_in_file or None, written)
+        entries = {} if written is None else {"delimiter": written.delimiter, "encoding": written.encoding}
         others[other] = (data, other_kinds)
+        formats[other] = {name: value for name, value in entries.items() if value is not None}
     if codebook is None and Path(file).suffix in (".sav", ".dta"):
         codebook = file
     codes = {} if codebook is None else codes_of(Path(codebook))
-    return draft_text(name, kinds, others, written=file_format, looked=looking, codes=codes)
+    return draft_text(name, kinds, others, written=file_format, looked=looking, codes=codes, formats=formats)
+
+
+def _format_of(path: Path, looking: bool, delimiter: str | None = None) -> Format | None:
+    """Return the delimiter and the encoding of a CSV file; None for another file."""
+    if not any(suffix in (".csv", ".tsv") for suffix in path.suffixes):
+        return None
+    encoding = encoding_of(path, looking=looking)
+    return Format(delimiter=delimiter or delimiter_of(path, encoding), encoding=encoding)
 
 
 def _columns_of_file(
