@@ -169,6 +169,9 @@ def test_a_worker_whose_front_process_was_killed_ends_without_a_trace(monkeypatc
 
         sent = 0
 
+        def poll(self, seconds: float) -> bool:
+            return True
+
         def send_bytes(self, message: bytes) -> None:
             self.sent += 1
             if self.sent > 1:

@@ -79,6 +79,7 @@ def test_its_limits_are_those_of_the_program(tmp_path: Path) -> None:
         f"{settings.slots_per_person} of one person, {settings.slots} of all",
         f"{settings.jobs} at a time, an hour each",
         f"{settings.logins} a minute per address",
+        f"{settings.connections:,}; the header",
     ):
         assert words in table
     assert settings.job_seconds == 3600

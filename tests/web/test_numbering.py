@@ -17,6 +17,7 @@ from discreet.app.client import ServerError
 from discreet.app.web import copies
 from discreet.app.web.sessions import Desk, Folders, Numbers
 from discreet.app.web.verbs import handle
+from discreet.curator import ledger as ledgers
 from discreet.mechanisms import SparseVector
 
 SCHEMA = 'table = "t"\nversion = "1"\nunit = "row"\n[columns.a]\ntype = "number"\nlower = 0\nupper = 99\n'
@@ -51,6 +52,7 @@ def asked(tmp_path):
         reply = handle(desk, request | {"options": options})
         return reply.get("result") or reply["error"]
 
+    ask.desk = desk
     return ask
 
 
@@ -157,7 +159,11 @@ def test_two_analysts_with_one_number_have_each_their_own_copy(monkeypatch):
     }
     charge = SimpleNamespace(body={"event": None, "mechanism": None})
     drawn = lambda fitted, *_, seed, **__: SimpleNamespace(rows=10, whose=fitted["whose"], seed=seed)  # noqa: E731
-    monkeypatch.setattr(copies, "visible_releases", lambda _, r: [(1, entries[r["analyst"]], charge)])
+    monkeypatch.setattr(
+        copies, "find_release", lambda _, r, *__: SimpleNamespace(release=entries[r["analyst"]].seq)
+    )
+    monkeypatch.setattr(copies, "value_of", lambda _, r, __: entries[r["analyst"]].body["value"])
+    monkeypatch.setattr(copies, "charge_of", lambda *_: charge)
     monkeypatch.setattr(copies.values, "decode", lambda value: value)
     monkeypatch.setattr(copies, "SyntheticCopy", SimpleNamespace(of=drawn))
     desk, request = (
@@ -177,3 +183,35 @@ def test_messages_of_the_library_name_entries_as_they_are_shown():
     assert own.renumbered(failed).endswith("(entry 2 of your ledger).")
     assert "17" not in own.renumbered("entry 17 of the ledger; go on with number=17")
     assert Numbers(None).renumbered(failed) == failed
+
+
+def test_a_list_reads_no_values_and_each_entry_once(asked, monkeypatch):
+    """After 120 large answers another analyst's list took ten seconds: each list read them all."""
+    decoded: list[tuple[int, str]] = []
+    entry_of = ledgers.entry_of
+
+    def noted(row):
+        decoded.append((row[0], row[2]))
+        return entry_of(row)
+
+    for i in range(6):
+        asked("ann", "sql", sql=sql(i), epsilon=0.1)
+    asked("bob", "sql", sql=sql(1), epsilon=0.1)
+    options = {"horizon": time.time() + 60, "last": 100}
+    asked("bob", "releases", **options)
+    monkeypatch.setattr(ledgers, "entry_of", noted)
+    for who, lines in (("bob", 1), ("ann", 6), ("steward", 6)):
+        decoded.clear()
+        assert len(asked(who, "releases", **options)["releases"]) == lines
+        for verb in ("copies", "all_live") if who == "steward" else ("ledger", "copies", "all_live"):
+            assert not {"kind", "message"} <= asked(who, verb, **options).keys()
+        assert [kind for _, kind in decoded].count("release") == 0, who
+    asked.desk.catch_up()
+    asked("ann", "sql", sql=sql(9), epsilon=0.1)
+    asked.desk.catch_up()
+    decoded.clear()
+    asked.desk.catch_up()
+    assert len(asked("ann", "releases", **options)["releases"]) == 7
+    assert [kind for _, kind in decoded].count("release") == 0, "an idle worker has read it"
+    assert asked("bob", "releases", number=1, **options)["value"]
+    assert [kind for _, kind in decoded].count("release") == 1

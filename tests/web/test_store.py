@@ -158,7 +158,8 @@ def test_a_second_server_over_one_folder_is_refused_and_leaves_the_jobs_of_the_f
     store.add_job("ann", "health", "sql", 60)
     with pytest.raises(InvalidInput, match=r"another server uses the folder .* --state of its own"):
         build(Settings(state=tmp_path))
-    assert [job["state"] for job in store.jobs()] == ["waiting"]
+    store.add_dataset(Dataset("health", "", "", ""))
+    assert [job["state"] for job in store.jobs(Person("steward", Role.STEWARD))] == ["waiting"]
     store.close()
     build(Settings(state=tmp_path)).state.store.close()
 
@@ -224,8 +225,9 @@ def test_a_ledger_under_two_names_has_one_horizon(tmp_path):
     with store._write() as db:
         db.execute("UPDATE jobs SET created = created - 30 WHERE id = ?", (job,))
     now = time.time()
-    assert desk.times.horizon(ann, held["a"]) == desk.times.horizon(ann, held["b"]) < now - 25
-    assert desk.times.horizon(ann, held["c"]) > now - 25
+    first, second = (desk.times.horizon(ann, held[name])["horizon"] for name in "ab")
+    assert first == second < now - 25
+    assert desk.times.horizon(ann, held["c"])["horizon"] > now - 25
     store.close()
 
 
@@ -240,3 +242,21 @@ def test_settings_that_would_lock_everybody_out_are_refused(tmp_path, name, valu
     else:
         with pytest.raises(InvalidInput, match="of at least 1, got 0"):
             Settings(state=tmp_path, **{name: 0})
+
+
+def test_a_database_of_a_newer_version_is_refused_and_an_older_one_is_taken_on(tmp_path):
+    store = ServerStore(tmp_path)
+    (version,) = store._rows("PRAGMA user_version")[0]
+    assert version >= 1
+    with store._write() as db:
+        db.execute("DROP INDEX jobs_of")
+        db.execute("ALTER TABLE jobs DROP COLUMN ended")
+        db.execute("PRAGMA user_version=0")
+    store.close()
+    store = ServerStore(tmp_path)
+    store.set_job(store.add_job("ann", "health", "sql", 60), "cancelled")
+    with store._write() as db:
+        db.execute(f"PRAGMA user_version={version + 1}")
+    store.close()
+    with pytest.raises(InvalidInput, match="the newer discreet"):
+        ServerStore(tmp_path)

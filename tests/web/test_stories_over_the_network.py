@@ -26,6 +26,7 @@ from discreet.app.web import Settings, build, front_desk
 from discreet.app.web.server_store import Dataset
 from discreet.app.web.sessions import Desk, Folders
 from discreet.app.web.verbs import reply_to
+from discreet.app.web.workers import packed, unpacked
 from discreet.session.base import SessionBase
 
 from .running import free_port
@@ -92,9 +93,7 @@ class Inside:
         """It always is."""
 
     async def call(self, request: dict[str, Any], deadline: float, who: str) -> dict[str, Any]:
-        reply = await asyncio.to_thread(reply_to, Inside.desk, json.dumps(request).encode())
-        answer: dict[str, Any] = json.loads(reply)
-        return answer
+        return unpacked(await asyncio.to_thread(reply_to, Inside.desk, packed(request)))
 
 
 class Network:
@@ -179,7 +178,7 @@ def test_a_story_is_the_same_over_the_network(path, tmp_path, monkeypatch):
         monkeypatch.setattr(sessions, "open", network.connected)
         monkeypatch.setattr(SessionBase, "as_analyst", network.as_analyst())
         # Times are not what is tested: a release is listed at once.
-        monkeypatch.setattr(front_desk.PublicTimes, "horizon", lambda *_: time.time() + 60)
+        monkeypatch.setattr(front_desk.PublicTimes, "horizon", lambda *_: {"horizon": time.time() + 60})
         if path.suffix == ".md":
             read_page(path)
         else:

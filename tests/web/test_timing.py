@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from discreet._errors import BudgetExceeded, ReleaseFailed
+from discreet.app import requests
 from discreet.app.requests import error_json
 from discreet.app.web import workers
 from discreet.app.web.front_desk import FrontDesk, leaves_at
@@ -112,6 +114,17 @@ def held(monkeypatch) -> clock.Clock:
 
 ANN = Person("ann", Role.ANALYST)
 HEALTH = Dataset("health", "", "", "")
+
+
+def store_with_ann(folder: Path) -> ServerStore:
+    """The store of a server with one analyst, and one dataset that is hers."""
+    store = ServerStore(folder)
+    store.add_person("ann", Role.ANALYST)
+    store.add_dataset(HEALTH)
+    store.set_grants("health", ["ann"])
+    return store
+
+
 FAILED = {"error": error_json(ReleaseFailed()), "touched": True}
 REFUSED = {"error": error_json(BudgetExceeded()), "touched": False}
 
@@ -119,13 +132,13 @@ REFUSED = {"error": error_json(BudgetExceeded()), "touched": False}
 @pytest.mark.parametrize(
     ("work", "reply", "tick", "hidden", "leaves"),
     [
-        (0.01, {"result": {}, "touched": True}, None, False, 0.6),
-        (0.35, {"result": {}, "touched": True}, None, False, 0.6),
+        (0.01, {"result": b"{}", "touched": True}, None, False, 0.6),
+        (0.35, {"result": b"{}", "touched": True}, None, False, 0.6),
         (0.35, FAILED, None, False, 0.6),
-        (0.01, {"result": {}, "touched": True}, 0.2, False, 0.2),
+        (0.01, {"result": b"{}", "touched": True}, 0.2, False, 0.2),
         (0.25, FAILED, 0.2, False, 0.4),
-        (0.01, {"result": {}, "touched": False}, None, False, 0.01),
-        (0.01, {"result": {}, "touched": False}, None, True, 0.6),
+        (0.01, {"result": b"{}", "touched": False}, None, False, 0.01),
+        (0.01, {"result": b"{}", "touched": False}, None, True, 0.6),
         (0.01, REFUSED, None, False, 0.01),
     ],
 )
@@ -168,7 +181,7 @@ def test_a_reply_around_or_after_the_limit_leaves_at_the_limit(tmp_path, held, w
 
     async def run() -> tuple[float, str]:
         desk = FrontDesk(Settings(state=tmp_path, seconds=0.6), store)
-        desk.data = Stub(work, {"result": {}, "touched": True})
+        desk.data = Stub(work, {"result": b"{}", "touched": True})
         begun, kind = held.now, "answer"
         try:
             await desk.ask("sql", ANN, HEALTH)
@@ -201,7 +214,7 @@ def test_free_work_that_is_long_holds_up_no_preview(tmp_path):
 
             async def call(self, request, deadline, who):
                 calls.append(f"{self.name} {request['verb']}")
-                return {"result": {}, "touched": False}
+                return {"result": b"{}", "touched": False}
 
         desk.previews, desk.slow_free = Noted("previews"), Noted("drawing")
         await desk.look("preview", ANN, HEALTH, sql="SELECT 1", epsilon=1)
@@ -226,7 +239,7 @@ class Turns:
     async def call(self, request, deadline, who):
         async with self.turns:
             await asyncio.sleep(request["options"]["work"])
-            return {"result": {}, "touched": request["options"]["touched"]}
+            return {"result": b"{}", "touched": request["options"]["touched"]}
 
 
 @pytest.mark.parametrize("first", [0.05, 0.3])
@@ -344,7 +357,7 @@ class JobLane:
 
     async def call(self, request, deadline, who):
         await asyncio.sleep(request["options"]["work"])
-        return {"result": {}, "touched": request["options"].get("touched", True)}
+        return {"result": b"{}", "touched": request["options"].get("touched", True)}
 
 
 @pytest.mark.parametrize(
@@ -355,18 +368,17 @@ def test_the_slot_of_a_job_is_free_at_its_public_end_and_not_when_its_work_is_do
     tmp_path, held, monkeypatch, work, touched, begins
 ):
     monkeypatch.setattr("discreet.app.web.front_desk.Lane", JobLane)
-    store = ServerStore(tmp_path)
-    store.add_person("ann", Role.ANALYST)
+    store = store_with_ann(tmp_path)
 
     async def run() -> tuple[float, str]:
         desk = FrontDesk(Settings(state=tmp_path, jobs=1), store)
         begun = held.now
-        first = desk.submit("sql", ANN, HEALTH, 0.8, {"work": work, "touched": touched})
-        second = desk.submit("sql", ANN, HEALTH, 0.8, {"work": 0.0})
-        while store.jobs("ann", second)[0]["state"] == "waiting":
+        first = desk.submit("sql", ANN, HEALTH, 0.8, work=work, touched=touched)
+        second = desk.submit("sql", ANN, HEALTH, 0.8, work=0.0)
+        while store.job(second, ANN)[0]["state"] == "waiting":
             await asyncio.sleep(0.005)
         moment = held.now - begun
-        state = store.jobs("ann", first)[0]["state"]
+        state = store.job(first, ANN)[0]["state"]
         desk.cancel(second)
         await asyncio.sleep(0.05)
         return moment, state
@@ -383,19 +395,87 @@ def test_a_stored_release_of_a_job_waits_for_its_public_end_where_these_are_hidd
 ):
     """Otherwise whoever submits it sees that somebody else has asked the same before."""
     monkeypatch.setattr("discreet.app.web.front_desk.Lane", JobLane)
-    store = ServerStore(tmp_path)
-    store.add_person("ann", Role.ANALYST)
+    store = store_with_ann(tmp_path)
 
     async def run() -> tuple[str, str]:
         desk = FrontDesk(Settings(state=tmp_path, hide_stored=hidden), store)
-        job = desk.submit("fit", ANN, HEALTH, 0.8, {"work": 0.0, "touched": False})
+        job = desk.submit("fit", ANN, HEALTH, 0.8, work=0.0, touched=False)
         await asyncio.sleep(0.4)
-        early = store.jobs("ann", job)[0]["state"]
+        early = store.job(job, ANN)[0]["state"]
         await asyncio.sleep(0.6)
-        return early, store.jobs("ann", job)[0]["state"]
+        return early, store.job(job, ANN)[0]["state"]
 
     assert clock.run(held, run) == (shown, "done")
     store.close()
+
+
+def test_nobody_has_all_slots_of_jobs_and_who_waits_gets_them_in_turn(tmp_path, held, monkeypatch):
+    """With first come, first served, an analyst's eight jobs of an hour each kept everybody waiting for four."""
+    monkeypatch.setattr("discreet.app.web.front_desk.Lane", JobLane)
+    store = store_with_ann(tmp_path)
+    bob = Person("bob", Role.ANALYST)
+    store.add_person("bob", Role.ANALYST)
+    store.set_grants("health", ["ann", "bob"])
+    begun: list[str] = []
+    begin = store.begin_job
+    monkeypatch.setattr(store, "begin_job", lambda job: (begun.append(owners[job]), begin(job)))
+    owners: dict[str, str] = {}
+
+    async def run() -> list[str]:
+        desk = FrontDesk(Settings(state=tmp_path, jobs=2), store)
+        for person, jobs in ((ANN, 6), (bob, 3)):
+            for _ in range(jobs):
+                owners[desk.submit("sql", person, HEALTH, 1.0, work=0.1)] = person.name
+        await asyncio.sleep(0.5)
+        first = list(begun)
+        await asyncio.sleep(10.0)
+        return first
+
+    assert sorted(clock.run(held, run)) == ["ann", "bob"]
+    assert [sorted(begun[i : i + 2]) for i in (0, 2, 4)] == [["ann", "bob"]] * 3
+    assert begun.count("ann") == 6
+    store.close()
+
+
+def test_a_cancelled_job_hides_what_it_may_have_stored_and_blocks_nothing_else(tmp_path, held, monkeypatch):
+    """Until the end of its hour the same question was refused to all, and so was all that its owner had asked
+    since; and the list of releases showed at once whether its work had been done."""
+    monkeypatch.setattr("discreet.app.web.front_desk.Lane", JobLane)
+    monkeypatch.setattr("discreet.app.web.server_store.time", held)
+    store = store_with_ann(tmp_path)
+
+    async def run() -> None:
+        desk = FrontDesk(Settings(state=tmp_path, seconds=5), store)
+        job = desk.submit("sql", ANN, HEALTH, 3600.0, work=1.0)
+        await asyncio.sleep(60.0)
+        begun, ended = held.time() - 60, held.time()
+        assert desk.cancel(job)
+        await asyncio.sleep(60.0)
+        request: dict[str, Any] = {"analyst": "bob", "dataset": {"ledger": ""}}
+        desk.times.begin(request, 5.0)
+        assert request["withheld"]["since"] == []
+        ((name, first, last),) = request["withheld"]["dropped"]
+        assert (name, first, last) == ("ann", pytest.approx(begun, abs=1), pytest.approx(ended, abs=1))
+        seen = desk.times.horizon(ANN, HEALTH)
+        assert seen["horizon"] == pytest.approx(held.time() - 5)
+        assert seen["hidden"] == [[pytest.approx(begun, abs=1), pytest.approx(ended + 1, abs=1)]]
+        await asyncio.sleep(3600.0)
+        assert desk.times.horizon(ANN, HEALTH)["hidden"] == []
+        desk.times.begin(request, 5.0)
+        assert request["withheld"]["dropped"] == []
+
+    clock.run(held, run)
+    store.close()
+
+
+def test_what_is_hidden_is_not_shown():
+    when = "2026-11-19T12:00:00.000+00:00"
+    moment = datetime.fromisoformat(when).timestamp()
+    shown = [
+        requests.is_shown(when, {"horizon": moment + later, "hidden": [[moment + begun, moment + 100]]})
+        for later, begun in ((1, 50), (-1, 50), (1, -50), (500, -50))
+    ]
+    assert shown == [True, False, False, False]
 
 
 class BrokenLane(JobLane):
@@ -406,17 +486,16 @@ class BrokenLane(JobLane):
 def test_a_job_whose_process_cannot_be_started_has_failed_and_frees_its_slot(tmp_path, monkeypatch):
     """Unfinished for good, it would keep its owner's slot, and all releases since would stay unlisted."""
     monkeypatch.setattr("discreet.app.web.front_desk.Lane", BrokenLane)
-    store = ServerStore(tmp_path)
-    store.add_person("ann", Role.ANALYST)
+    store = store_with_ann(tmp_path)
 
     async def run() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         desk = FrontDesk(Settings(state=tmp_path), store)
-        job = desk.submit("fit", ANN, HEALTH, 0.8, {})
+        job = desk.submit("fit", ANN, HEALTH, 0.8)
         await asyncio.sleep(0.1)
-        state = store.jobs("ann", job)[0]
+        state, result = store.job(job, ANN)
         assert state["state"] == "failed"
-        assert "charge stays" in str(state["result"])
+        assert "charge stays" in result
         assert not store.unfinished_jobs("ann")
 
     in_a_loop(run)
@@ -436,7 +515,7 @@ class FailingWorker:
         return not self.broken
 
     def call(self, request: Any, deadline: float) -> dict[str, Any]:
-        return {"result": {"answered": True}, "touched": False}
+        return {"result": b'{"answered": true}', "touched": False}
 
     def kill(self) -> None: ...
 
@@ -466,7 +545,7 @@ def test_a_lane_gives_up_processes_that_die_at_their_start_until_the_next_reques
         assert failing.started == 4 * workers.STARTS
         failing.broken = False
         asked = [lane.call({}, time.monotonic() + 600, "ann") for _ in range(3)]
-        assert all(r["result"] == {"answered": True} for r in await asyncio.gather(*asked))
+        assert all(r["result"] == b'{"answered": true}' for r in await asyncio.gather(*asked))
         await lane.ready()
         lane.stop()
 
@@ -474,20 +553,19 @@ def test_a_lane_gives_up_processes_that_die_at_their_start_until_the_next_reques
 
 
 def test_a_job_whose_process_dies_at_its_start_has_failed_uncharged_and_frees_its_slot(tmp_path, failing):
-    store = ServerStore(tmp_path)
-    store.add_person("ann", Role.ANALYST)
+    store = store_with_ann(tmp_path)
 
     async def run() -> None:
         desk = FrontDesk(Settings(state=tmp_path, jobs=1), store)
-        job = desk.submit("fit", ANN, HEALTH, 60, {})
+        job = desk.submit("fit", ANN, HEALTH, 60)
         while store.unfinished_jobs("ann"):
             await asyncio.sleep(0.005)
-        assert "Nothing was charged" in str(store.jobs("ann", job)[0]["result"])
+        assert "Nothing was charged" in store.job(job, ANN)[1]
         failing.broken = False
-        job = desk.submit("fit", ANN, HEALTH, 60, {})
+        job = desk.submit("fit", ANN, HEALTH, 60)
         while store.unfinished_jobs("ann"):
             await asyncio.sleep(0.005)
-        assert store.jobs("ann", job)[0]["state"] == "done"
+        assert store.job(job, ANN)[0]["state"] == "done"
 
     in_a_loop(lambda: asyncio.wait_for(run(), 600))
     store.close()

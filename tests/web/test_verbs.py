@@ -25,6 +25,7 @@ from discreet.app.web import (
     bookkeeping,
     charts,
     pages,
+    sessions,
     settings,
     steward_pages,
     wire,
@@ -122,7 +123,8 @@ def test_the_charges_of_all_periods_are_not_drawn_under_the_limit_of_one(total, 
     session = dp.open(data, schema=schema, unit="who", budget=budget, ledger=":memory:")
     for month in ("2026-01", "2026-02"):
         session.during(month).sql("SELECT COUNT(*) AS n FROM data", epsilon=0.9, rows=1)
-    desk = SimpleNamespace(session=lambda dataset, analyst: session)
+    index = sessions.Index().update(session.ledger)
+    desk = SimpleNamespace(session=lambda dataset, analyst: session, index=lambda dataset: index)
     facts = bookkeeping.spending(desk, {"dataset": {}})
     drawn = []
     monkeypatch.setattr(steward_pages.charts, "steps", lambda *arguments: drawn.append(arguments) or "")
@@ -157,13 +159,13 @@ def worker_with(pipe: Pipe, least_seconds: float) -> workers.Worker:
 
 def test_a_question_is_not_begun_where_opening_its_table_took_its_time():
     """It would be charged, and be ended at the time limit without an answer."""
-    pipe = Pipe(b'{"result": {}, "touched": false}')
+    pipe = Pipe(b'{"touched": false}\n{}')
     worker = worker_with(pipe, 1.0)
     request = {"verb": "sql", "dataset": {"ledger": "new"}}
     late = worker.call(request, time.monotonic() + 0.5)
     assert late["error"] == workers.LATE
     assert [b'"open"' in raw for raw in pipe.sent] == [True]
-    assert worker.call(request, time.monotonic() + 600) == {"result": {}, "touched": False}
+    assert worker.call(request, time.monotonic() + 600) == {"result": b"{}", "touched": False}
 
 
 def test_a_reply_that_waited_for_a_table_to_open_is_held_back():

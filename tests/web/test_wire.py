@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import httpx
@@ -17,7 +18,7 @@ from discreet import _registry, query
 from discreet.app.web import wire
 from discreet.app.web.sessions import Desk, Folders
 from discreet.app.web.verbs import handle
-from discreet.mechanisms import SparseVector
+from discreet.mechanisms import AddNoise, Histogram, IntegerLaplace, SparseVector
 
 from .running import COUNT, Server, watch_body
 
@@ -91,13 +92,15 @@ def worker(tmp_path):
     data.write_text("a\n" + "1\n2\n3\n" * 20)
     schema.write_text(SCHEMA)
     budget = dp.Budget(epsilon=5)
-    dp.open(data, schema=schema, ledger=ledger, budget=budget, analysts={"ann": dp.Budget(epsilon=2)})
+    dp.open(
+        data, schema=schema, ledger=ledger, budget=budget, analysts={"ann": dp.Budget(epsilon=2), "bob": None}
+    )
     desk = Desk(True, 5.0, Folders((tmp_path,), tmp_path / "state"), rows=3)
     facts = {"name": "t", "data": str(data), "schema": str(schema), "ledger": str(ledger)}
 
-    def ask(verb: str, **options):
-        request = {"verb": verb, "analyst": "ann", "by": "ann", "role": "analyst", "dataset": facts}
-        withheld = {"now": time.time(), "since": []}
+    def ask(verb: str, who: str = "ann", withheld=None, **options):
+        request = {"verb": verb, "analyst": who, "by": who, "role": "analyst", "dataset": facts}
+        withheld = withheld or {"now": time.time(), "since": []}
         return handle(desk, request | {"options": options, "opening": "x", "withheld": withheld})
 
     return ask
@@ -129,7 +132,12 @@ def test_more_groups_than_may_be_sent_are_refused_in_every_verb_before_the_charg
     wide = "SELECT ROUND(a, -1) AS tens, COUNT(*) AS n FROM t GROUP BY ROUND(a, -1)"
     asked = query.Query(sql=wide, public=PUBLIC, epsilon=0.1)
     several = query.WorkloadQuery(queries=(question(1).sql,) * 1 + (wide,), public=PUBLIC, epsilon=0.1)
+    columns = ", ".join(f"SUM(a) AS s{i}" for i in range(31))
+    tens = Histogram(column="a", edges=(0.0, 10.0, 20.0, 30.0, 40.0))
+    vector = AddNoise(statistic=tens, public=PUBLIC, noise=IntegerLaplace(scale=10, sensitivity=1))
     for reply in (
+        worker("sql", sql=f"SELECT {columns} FROM t", epsilon=0.1),
+        worker("ask", **body_of(vector)),
         worker("sql", sql=wide, epsilon=0.1),
         worker("workload", queries=[wide], epsilon=0.1),
         worker("ask", **body_of(asked)),
@@ -344,3 +352,35 @@ def test_one_person_s_verbs_share_one_limit(tmp_path_factory):
         assert codes.count(503) == 14 - 8, codes
     finally:
         server.stop()
+
+
+def test_the_same_new_question_by_six_connections_at_once_is_charged_once_and_answers_all(server: Server):
+    """Those that came while it was computed were refused."""
+    body = {"sql": "SELECT COUNT(*) AS n FROM health WHERE age > 13", "epsilon": 0.03}
+    with server.client("bob") as bob:
+        before = bob.get("/datasets/health/budget").json()["used"]
+        with ThreadPoolExecutor(6) as pool:
+            replies = list(pool.map(lambda _: _ask(server, body), range(6)))
+        assert [reply.status_code for reply in replies] == [200] * 6, [reply.text for reply in replies]
+        assert len({str(reply.json()["rows"]) for reply in replies}) == 1
+        assert bob.get("/datasets/health/budget").json()["used"] - before == pytest.approx(0.03, rel=0.01)
+
+
+def _ask(server: Server, body: dict) -> httpx.Response:
+    with server.client("bob") as bob:
+        return bob.post("/datasets/health/query", json=body)
+
+
+def test_who_asks_what_a_cancelled_job_asked_is_charged_as_if_nobody_had(worker):
+    """Whether the job had stored its answer depends on the data: its own analyst is refused until its time."""
+    asked, begun = {"sql": question(11).sql, "epsilon": 0.1}, time.time()
+    worker("sql", **asked)
+    withheld = {"now": time.time() + 60, "since": []}
+    dropped = withheld | {"dropped": [["ann", begun - 1, time.time()]]}
+    used = lambda: worker("budget", who="bob")["result"]["used"]  # noqa: E731, the dataset's
+    assert "is being computed" in worker("sql", withheld=dropped, **asked)["error"]["message"]
+    assert used() == pytest.approx(0.1)
+    assert "result" in worker("sql", withheld=dropped, who="bob", **asked)
+    assert used() == pytest.approx(0.2)
+    assert "result" in worker("sql", withheld=withheld, **asked)
+    assert used() == pytest.approx(0.2)

@@ -10,7 +10,7 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -183,12 +183,18 @@ def answer_json(answer: Answer, confidence: float, session: sessions.Session) ->
     }
 
 
-def shown_time(time: str | None, horizon: float) -> str | None:
-    """Return the time of an entry to the minute; None where it is after the `horizon`, in seconds since 1970:
-    that something is stored would tell how long the work took."""
-    if time is None or datetime.fromisoformat(time) > datetime.fromtimestamp(horizon, UTC):
-        return None
-    return f"{time[:16]}Z"
+def is_shown(time: str, options: Mapping[str, Any]) -> bool:
+    """Return whether what was charged at a time may be shown: it is not after the "horizon", in seconds since
+    1970, and in none of the spans that are "hidden". That something is stored would tell how long the work
+    took."""
+    moment = datetime.fromisoformat(time).timestamp()
+    hidden = any(begun - 0.002 <= moment <= end + 0.002 for begun, end in options.get("hidden", ()))
+    return moment <= options.get("horizon", 0.0) and not hidden
+
+
+def shown_time(time: str | None, options: Mapping[str, Any]) -> str | None:
+    """Return the time of an entry to the minute; None where it may not be shown (`is_shown`)."""
+    return f"{time[:16]}Z" if time is not None and is_shown(time, options) else None
 
 
 def cost_json(cost: Cost) -> dict[str, Any]:

@@ -43,13 +43,19 @@ from .policy import STEWARD, Period, Policy
 from .vault import Vault
 
 
+class BeingComputed(InvalidInput):
+    """A question was charged a moment ago, and its answer is not to be seen yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Withheld:
     """Says which questions' public time is not over, and refuses them.
 
     `since` has a pair for each public time that is not over: the analyst, and when it began. All questions
     that this analyst was charged for since then are withheld. `now` is when this list was made: questions
-    that were charged later cannot be in it, and all of them are withheld.
+    that were charged later cannot be in it, and all of them are withheld. `dropped` has the analyst, the
+    begin and the end of work that was cancelled before its public time was over: until that is over, whether
+    it has stored anything is secret. Who asks the same is charged anew, as if nobody had asked.
 
     Guarantee: whether a question is refused here depends on which questions were charged, on when, and on
                public clocks; not on whether the work is done, or on its result.
@@ -60,27 +66,39 @@ class Withheld:
 
     now: datetime
     since: tuple[tuple[str, datetime], ...] = ()
+    dropped: tuple[tuple[str, datetime, datetime], ...] = ()
 
-    def check(self, writer: Writer, same: Callable[[Entry], bool]) -> None:
-        """Refuse a question if the `same` question was charged within a public time that is not over.
+    def check(self, writer: Writer, same: Callable[[Entry], bool], analyst: str) -> bool:
+        """Refuse a question if the `same` question was charged within a public time that is not over, and
+        return whether it was charged by others' work that was dropped.
 
-        `same(charge)` says whether a charge is of the question that is asked now.
+        `same(charge)` says whether a charge is of the question that the `analyst` asks now. One's own dropped
+        work is refused, too: in its time one may have asked other questions, which are not paid twice.
         """
-        first = min([self.now, *(begun for _, begun in self.since)])
-        last = writer.last(SPENDING)
+        first = min([self.now, *(begun for _, begun in self.since), *(begun for _, begun, _ in self.dropped)])
+        last, is_dropped = writer.last(SPENDING), False
         if last is None or datetime.fromisoformat(last.time) < first:
-            return
+            return False
         for entry in writer.entries(kind=SPENDING, after=_before(writer, last.seq, first)):
-            if self._covers(entry) and same(entry):
-                raise InvalidInput(
-                    "this question is being computed: its answer is there when its public time is over. Ask "
-                    "again after its time."
-                )
+            covered, dropped = self._covers(entry), self._dropped(entry)
+            if (covered or dropped) and same(entry):
+                if covered or entry.body.get("analyst") == analyst:
+                    raise BeingComputed(
+                        "this question is being computed: its answer is there when its public time is over. "
+                        "Ask again after its time, or with fresh=True for a new answer at its price."
+                    )
+                is_dropped = True
+        return is_dropped
 
     def _covers(self, charge: Entry) -> bool:
         """Return whether the public time of a charge may not be over."""
         moment, analyst = datetime.fromisoformat(charge.time), charge.body.get("analyst")
         return moment >= self.now or any(analyst == name and moment >= begun for name, begun in self.since)
+
+    def _dropped(self, charge: Entry) -> bool:
+        """Return whether a charge may be that of work that was dropped."""
+        moment, analyst = datetime.fromisoformat(charge.time), charge.body.get("analyst")
+        return any(analyst == name and begun <= moment <= end for name, begun, end in self.dropped)
 
 
 def _before(writer: Writer, last: int, moment: datetime) -> int:

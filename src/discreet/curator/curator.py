@@ -83,7 +83,7 @@ class Curator(BudgetedDataset):
                 # Refuses if the answer to the same question is still withheld (`budgeted`), whichever
                 # opening asked it.
                 wanted = question_key(normal_form(mechanism, described))
-                self.withheld.check(writer, lambda charge: question_of(charge) == wanted)
+                fresh = self.withheld.check(writer, lambda charge: question_of(charge) == wanted, analyst)
             stored = None if key is None or fresh else writer.last("release", key)
             if stored is not None:
                 return self._serve(writer, stored, mechanism, analyst, text)

@@ -11,6 +11,9 @@ import atexit
 import dataclasses
 import logging
 import os
+import shutil
+import socket
+import ssl
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
@@ -19,13 +22,14 @@ from typing import Any
 
 import typer
 
-from ..._errors import InvalidInput, MissingExtra
+from ..._errors import InvalidInput, LedgerError, MissingExtra
 from ..._public import Public, Unit
-from ...curator import Budget
+from ...curator import Budget, Ledger
+from ...curator.backups import back_up
 from ...tables import dump
 from ...tables.bundled import SCHEMA
 from ..requests import create_session
-from ..web.server_store import Dataset, Role, ServerStore
+from ..web.server_store import ANY_STEWARD, Dataset, Role, ServerStore
 from ..web.settings import Settings
 
 STATE = typer.Option(
@@ -73,17 +77,36 @@ def serve(
         False, "--behind-tls", help="A proxy in front speaks TLS; cookies are sent over TLS only."
     ),
     steward: str = typer.Option("steward", "--steward", help="The first steward's name, at the first start."),
+    new_steward_token: bool = typer.Option(
+        False, "--new-steward-token", help="Print a new token of the steward (--steward), and end."
+    ),
+    backup: Path = typer.Option(
+        None,
+        "--backup",
+        help="Copy state, ledgers and keys to this new folder, also while others ask, and end.",
+    ),
+    restore: Path = typer.Option(None, "--restore", help="Put such a copy back, over nothing that is there."),
     demo: bool = DEMO,
 ) -> None:
+    if new_steward_token:
+        _new_steward_token(state, steward)
+        return
+    if backup or restore:
+        _back_up(state, backup) if backup else _restore(state, restore)
+        return
     _check_tls(host, certificate, key, behind_tls)
+    level = os.environ.get("DISCREET_LOG", "WARNING")
+    if level not in logging.getLevelNamesMapping():
+        raise InvalidInput(f"DISCREET_LOG is the name of a level, such as INFO, got {level!r}.")
+    listening = _bind(host, port)
     options: dict[str, Any] = {
         "host": host, "port": port, "hosts": tuple({*name, "127.0.0.1", "localhost", "[::1]"}),
         "seconds": seconds, "tick": tick, "workers": workers, "hide_stored": hide_stored,
         "secure": bool(certificate or behind_tls), "ledger": ledger,
     }  # fmt: skip
     settings = _demo(options) if demo else _dataset_settings(state, root, options, steward)
-    logging.basicConfig(level=os.environ.get("DISCREET_LOG", "WARNING"))
-    _run(settings, certificate, key)
+    logging.basicConfig(level=level)
+    _run(settings, listening, certificate, key)
 
 
 def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls: bool) -> None:
@@ -95,6 +118,32 @@ def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls
             f"at {host} tokens would travel in the clear. Give --certificate and --key, or put a proxy in "
             "front that speaks TLS and say --behind-tls (docs/server.md)."
         )
+    if certificate is not None:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+        except OSError as error:
+            reason = error.strerror or getattr(error, "reason", "")
+            raise InvalidInput(
+                f"{certificate} and {key} are no certificate with its key ({reason})."
+            ) from None
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Return a socket at an address, before anything is made; refused if it cannot be had."""
+    listening = None
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family)
+        if os.name == "posix":
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        if listening is not None:
+            listening.close()
+        raise InvalidInput(
+            f"a server cannot listen at {host}, port {port} ({error.strerror}). Nothing was started."
+        ) from None
+    return listening
 
 
 def _web() -> Any:
@@ -134,9 +183,11 @@ def _dataset_settings(state: Path, root: list[Path], options: dict[str, Any], st
     return settings
 
 
-def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
+def _run(settings: Any, listening: socket.socket, certificate: Path | None, key: Path | None) -> None:
     """Serve until the process is stopped; exit code 2 where it could not start."""
     import uvicorn
+
+    from ..web.server import HeaderLimit
 
     # The application writes an access log of its own. Headers of a proxy are not read, since any client can
     # send them. The time limits are in seconds; they, and 64 KiB for a request's header, are chosen by hand.
@@ -153,6 +204,8 @@ def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
         timeout_graceful_shutdown=5,
         timeout_keep_alive=75,
         h11_max_incomplete_event_size=64 << 10,
+        http=HeaderLimit,
+        limit_concurrency=settings.connections,
     )
 
     class Announced(uvicorn.Server):
@@ -162,15 +215,76 @@ def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
             """Start to listen, and print the address."""
             await super().startup(sockets)
             if self.started:
-                port = self.servers[0].sockets[0].getsockname()[1] if self.servers else settings.port
+                port = listening.getsockname()[1]
                 scheme = "http" if certificate is None else "https"
                 typer.echo(f"discreet serves at {scheme}://{settings.host}:{port}")
 
     server = Announced(config)
     with suppress(KeyboardInterrupt):
-        server.run()
+        server.run([listening])
     if not server.started:
         raise typer.Exit(2)
+
+
+def _back_up(state: Path, target: Path) -> None:
+    """Copy a server's database and key, and each dataset's ledger with its vault and key, and print the
+    anchors of the copies. Each copy is one state of its ledger; the database has no budgets."""
+    store = _existing_store(state)
+    try:
+        target.mkdir(mode=0o700)
+    except OSError as error:
+        raise InvalidInput(
+            f"{str(target)!r} cannot be made as a new folder ({error.strerror}). Nothing was copied."
+        ) from None
+    store.copy_to(target)
+    for dataset in store.datasets(ANY_STEWARD):
+        copied = target / f"{dataset.name}.ledger"
+        try:
+            back_up(Ledger(Path(dataset.ledger)), copied)
+            typer.echo(f"{dataset.name}: {Ledger(copied).anchor}")
+        except LedgerError as error:
+            typer.echo(f"{dataset.name}: NOT copied. {error}")
+    store.close()
+
+
+def _restore(state: Path, source: Path) -> None:
+    """Put a copy of `_back_up` back: the state into a new folder, each ledger where it was."""
+    copied = _existing_store(source)
+    # The ledger, its key, and its vault: what was copied of them.
+    moves = [(source / name, state / name) for name in ("server.db", "server.key")]
+    for dataset in copied.datasets(ANY_STEWARD):
+        for suffix in ("", ".key", "-vault"):
+            part = source / f"{dataset.name}.ledger{suffix}"
+            moves += [(part, Path(dataset.ledger + suffix))] if part.exists() else []
+    copied.close()
+    if there := [str(target) for _, target in moves if os.path.lexists(target)]:
+        raise InvalidInput(f"{there[0]!r} exists. Nothing was put back. Move away what is there first.")
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for part, target in moves:
+        shutil.copytree(part, target) if part.is_dir() else shutil.copy2(part, target)
+        typer.echo(str(target))
+
+
+def _existing_store(state: Path) -> ServerStore:
+    """Return the store in a folder, which must have one."""
+    if not (state / "server.db").exists():
+        raise InvalidInput(f"there is no server in the folder {str(state)!r} (--state). Nothing was done.")
+    return ServerStore(state)
+
+
+def _new_steward_token(state: Path, name: str) -> None:
+    """Print a new token of a steward, who is added if nobody has the name: whoever can write to the folder of
+    the state is the steward, also where all tokens are lost. The server may run meanwhile."""
+    store = _existing_store(state)
+    role = store.role_of(name)
+    if role is None:
+        store.add_person(name, Role.STEWARD)
+    elif role is not Role.STEWARD:
+        raise InvalidInput(f"{name!r} is no steward here, but {role}. No token was made.")
+    token, public = store.issue_token(name, 90)
+    store.record(name, f"issued token {public} to {name} on the server's machine")
+    typer.echo(token)
+    store.close()
 
 
 def _first_steward(settings: Any, name: str) -> None:

@@ -13,26 +13,27 @@ paid for at its start, and then answers questions.
 from __future__ import annotations
 
 import asyncio
-import base64
+import json
 import math
 import os
 import re
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path as File
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from ..._errors import InvalidInput
 from .. import requests
 from . import bodies
-from .auth import ASKERS, EVERYBODY, allow, desk_of, granted, options_of, store_of
+from .auth import ASKERS, EVERYBODY, Bounded, allow, desk_of, granted, sent, store_of
 from .problems import DOCUMENTED, HTTPError
 from .server_store import Dataset, Person, Role
 
 Facts = dict[str, Any]
-router = APIRouter(prefix="/api/v1", responses=DOCUMENTED)
+router = APIRouter(prefix="/api/v1", responses=DOCUMENTED, route_class=Bounded)
 Anybody = Annotated[Person, Depends(allow(*EVERYBODY))]
 Asker = Annotated[Person, Depends(allow(*ASKERS))]
 DatasetName = Annotated[str, Path(min_length=1, max_length=64, pattern=bodies.NAME_IN_PATH)]
@@ -57,32 +58,48 @@ async def datasets(request: Request, person: Anybody) -> Facts:
 
 
 @router.get("/datasets/{name}")
-async def dataset(request: Request, name: DatasetName, person: Anybody) -> Facts:
+async def dataset(request: Request, name: DatasetName, person: Anybody) -> Response:
     """Describe a dataset: its public facts, and the account of the caller."""
-    facts = await looked(request, name, person, "describe")
     limits = desk_of(request).settings
-    return {"name": name, "seconds": limits.seconds, "tick": limits.step, **facts}
+    facts = {"name": name, "seconds": limits.seconds, "tick": limits.step}
+    return await passed(request, name, person, "describe", facts=facts)
 
 
 @router.get("/datasets/{name}/budget")
-async def budget(request: Request, name: DatasetName, person: Anybody) -> Facts:
+async def budget(request: Request, name: DatasetName, person: Anybody) -> Response:
     """Return what the caller has spent, and their limits."""
-    return await looked(request, name, person, "budget")
+    return await passed(request, name, person, "budget")
+
+
+async def passed(request: Request, name: str, person: Person, verb: str, **options: Any) -> Response:
+    """Answer a request about a dataset that reads no data (`FrontDesk.look`), with the worker's own JSON."""
+    return reply_of(await desk_of(request).look(verb, person, granted(request, name, person), **options))
 
 
 async def looked(request: Request, name: str, person: Person, verb: str, **options: Any) -> Facts:
-    """Answer a request about a dataset that reads no data (`FrontDesk.look`)."""
-    return await desk_of(request).look(verb, person, granted(request, name, person), **options)
+    """Return what `passed` sends, for a page."""
+    return facts_of(await desk_of(request).look(verb, person, granted(request, name, person), **options))
+
+
+def reply_of(result: bytes) -> Response:
+    """Return a worker's result as a response, as it is."""
+    return Response(result, media_type="application/json")
+
+
+def facts_of(result: bytes) -> Facts:
+    """Return a worker's result, for what the front process has to know of it."""
+    facts: Facts = json.loads(result)
+    return facts
 
 
 def passes(path: str, verb: str, body: type, text: str, *, paid: bool, reply: Any = None) -> None:
     """Add a route that passes its body to a worker under a verb. If it is not `paid`, it reads no data."""
 
-    async def route(request: Request, name: DatasetName, body: Any, person: Asker) -> Facts:
+    async def route(request: Request, name: DatasetName, person: Asker, body: bytes) -> Response:
         desk, dataset = desk_of(request), granted(request, name, person)
-        return await (desk.ask if paid else desk.look)(verb, person, dataset, **options_of(body))
+        return reply_of(await (desk.ask if paid else desk.look)(verb, person, dataset, body))
 
-    route.__annotations__["body"] = body
+    route.__annotations__["body"] = Annotated[bytes, sent(body, Asker, parse=False)]
     documented: dict[int | str, Any] = {} if reply is None else {200: {"model": reply}}
     router.post(f"/datasets/{{name}}{path}", responses=documented)(_named(route, path, text))
 
@@ -92,8 +109,8 @@ def lists(path: str, verb: str, who: Any, text: str) -> None:
 
     async def route(
         request: Request, name: DatasetName, person: Any, last: Last = 100, first: First = None
-    ) -> Facts:
-        return await looked(request, name, person, verb, last=last, first=first)
+    ) -> Response:
+        return await passed(request, name, person, verb, last=last, first=first)
 
     route.__annotations__["person"] = who
     router.get(f"/datasets/{{name}}{path}")(_named(route, path, text))
@@ -102,8 +119,8 @@ def lists(path: str, verb: str, who: Any, text: str) -> None:
 def shows(path: str, verb: str, text: str) -> None:
     """Add a route that returns what has the number in its path."""
 
-    async def route(request: Request, name: DatasetName, number: Number, person: Asker) -> Facts:
-        return await looked(request, name, person, verb, number=number)
+    async def route(request: Request, name: DatasetName, number: Number, person: Asker) -> Response:
+        return await passed(request, name, person, verb, number=number)
 
     router.get(f"/datasets/{{name}}{path}")(_named(route, path, text))
 
@@ -161,31 +178,27 @@ for path, verb, text in SINGLE:
 
 @router.post("/datasets/{name}/run")
 async def run(
-    request: Request, name: DatasetName, body: bodies.RunBody, person: Asker, response: Response
-) -> Facts:
+    request: Request,
+    name: DatasetName,
+    person: Asker,
+    body: Annotated[bytes, sent(bodies.RunBody, Asker, parse=False)],
+) -> Response:
     """Run what may take long, such as a model or a synthetic copy, for its price. With `seconds` it is a job,
     and the reply is its id, with status 202: the result is shown that long after the job's process was ready,
     and not before. Without, the reply is the result."""
-    work_by_verb = {
-        "fit": body.fit,
-        "sql": body.query,
-        "workload": body.workload,
-        "ask": body.ask,
-        "synthesize": body.synthesize,
-    }
-    requested = [(verb, work) for verb, work in work_by_verb.items() if work is not None]
-    desk = desk_of(request)
-    if len(requested) != 1:
+    desk, dataset = desk_of(request), granted(request, name, person)
+    facts = facts_of(await desk.look("run", person, dataset, body))
+    seconds = facts["seconds"]
+    if len(facts["work"]) != 1:
         wrong = "a run is one of fit, query, workload, ask and synthesize."
         raise HTTPError("InvalidInput", wrong, charged=False)
-    (verb, work), dataset = requested[0], granted(request, name, person)
-    if body.seconds is None:
-        return await desk.ask(verb, person, dataset, **options_of(work))
-    if body.seconds > desk.settings.job_seconds:
+    part, verb = facts["work"][0]
+    if seconds is None:
+        return reply_of(await desk.ask(verb, person, dataset, body, part))
+    if seconds > desk.settings.job_seconds:
         wrong = f"a job takes at most {desk.settings.job_seconds:g} seconds here."
         raise HTTPError("InvalidInput", wrong, option="seconds", charged=False)
-    response.status_code = 202
-    return {"id": desk.submit(verb, person, dataset, body.seconds, options_of(work))}
+    return JSONResponse({"id": desk.submit(verb, person, dataset, seconds, body, part)}, 202)
 
 
 @router.get("/datasets/{name}/ledger/check")
@@ -193,39 +206,51 @@ async def check(
     request: Request,
     name: DatasetName,
     person: Annotated[Person, Depends(allow(Role.STEWARD, Role.AUDITOR))],
-) -> Facts:
+) -> Response:
     """Verify every hash, signature and total of the ledger."""
-    return await looked(request, name, person, "check")
+    return await passed(request, name, person, "check")
 
 
 @router.get("/jobs")
-async def jobs(request: Request, person: Asker) -> Facts:
-    """List your jobs."""
-    granted_to = {dataset.name for dataset in store_of(request).datasets(person)}
-    rows = [job for job in store_of(request).jobs(person.name) if job["dataset"] in granted_to]
-    return {"jobs": [job_json(job) for job in rows]}
+async def jobs(request: Request, person: Asker, last: Last = 200, first: First = None) -> Facts:
+    """List your jobs, without their results; to the steward, everybody's."""
+    rows = store_of(request).jobs(person, last=last, first=first)
+    owner = ("person",) if person.role is Role.STEWARD else ()
+    lines = [{name: job[name] for name in owner} | job_json(job) for job in rows]
+    return {"jobs": lines} | ({} if first is None else {"first": first})
 
 
 @router.get("/jobs/{job}")
-async def job(request: Request, job: JobId, person: Asker) -> Facts:
+async def job(request: Request, job: JobId, person: Asker) -> Response:
     """Return the public facts of a job, and its result once its public time is over."""
-    row = own_job(request, job, person)
-    return job_json(row) | {"result": row["result"]}
+    facts, result = job_of(request, job, person)
+    # The result is not parsed: it may be large.
+    return reply_of(f'{json.dumps(job_json(facts))[:-1]}, "result": {result or "null"}}}'.encode())
 
 
 @router.delete("/jobs/{job}")
 async def cancel(request: Request, job: JobId, person: Asker) -> Facts:
-    """Cancel a job. What it was charged stays charged."""
-    own_job(request, job, person)
-    return {"cancelled": desk_of(request).cancel(job)}
+    """Cancel a job: your own, or as the steward anybody's. What it was charged stays charged."""
+    facts, _ = job_of(request, job, person)
+    return {"cancelled": await end_job(request, facts, person)}
 
 
-def own_job(request: Request, job: str, person: Person) -> Facts:
-    """Return a job of this person, on a dataset that is still granted to them."""
-    rows = store_of(request).jobs(person.name, job)
-    if not rows or store_of(request).dataset(rows[0]["dataset"], person) is None:
+async def end_job(request: Request, facts: Facts, person: Person) -> bool:
+    """Cancel a job, and return whether it was unfinished; that a steward has ended somebody else's is on
+    record."""
+    cancelled = desk_of(request).cancel(facts["id"])
+    if cancelled and facts["person"] != person.name:
+        await record(request, person, f"ended a job of {facts['person']}", facts["person"])
+    return cancelled
+
+
+def job_of(request: Request, job: str, person: Person) -> tuple[Facts, str | None]:
+    """Return a job that this person may see, and its result: their own, on a dataset that is still granted to
+    them, and to a steward any."""
+    row = store_of(request).job(job, person)
+    if row is None:
         raise HTTPError("NotFound", "there is no such job of yours.")
-    return rows[0]
+    return row
 
 
 def job_json(job: dict[str, Any]) -> Facts:
@@ -259,19 +284,38 @@ async def copy_rows(
     seed: Seed = None,
 ) -> Response:  # fmt: skip
     """Download rows of a copy: Parquet with its card inside, or CSV; the same rows for the same seed."""
-    options = {"number": number, "form": form, "rows": rows, "seed": seed}
-    facts = await looked(request, name, person, "copy_rows", **options)
+    file = desk_of(request).new_download()
+    options = {"number": number, "form": form, "rows": rows, "seed": seed, "file": str(file)}
+    try:
+        await looked(request, name, person, "copy_rows", **options)
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
     headers = {"Content-Disposition": f'attachment; filename="copy-{number}.{form}"'}
-    return Response(base64.b64decode(facts["file"]), media_type=MEDIA_TYPES[form], headers=headers)
+    return StreamingResponse(_parts_of(file), media_type=MEDIA_TYPES[form], headers=headers)
+
+
+async def _parts_of(file: File) -> AsyncIterator[bytes]:
+    """Yield a file piece by piece, and delete it."""
+    try:
+        with file.open("rb") as parts:
+            while part := await asyncio.to_thread(parts.read, 1 << 18):
+                yield part
+    finally:
+        file.unlink(missing_ok=True)
 
 
 @router.post("/datasets/{name}/copies/{number}/query")
 async def ask_copy(
-    request: Request, name: DatasetName, number: Number, body: bodies.CopyQueryBody, person: Asker
-) -> Facts:
+    request: Request,
+    name: DatasetName,
+    number: Number,
+    person: Asker,
+    body: Annotated[bytes, sent(bodies.CopyQueryBody, Asker, parse=False)],
+) -> Response:
     """Answer SQL from the rows of a copy; free. The answer has no error bound: how far it is from the true
     one is not said."""
-    return await looked(request, name, person, "ask_copy", number=number, **options_of(body))
+    return await passed(request, name, person, "ask_copy", number=number, sent=body)
 
 
 Steward = Annotated[Person, Depends(allow(Role.STEWARD))]
@@ -286,7 +330,9 @@ async def people(request: Request, person: Steward) -> Facts:
 
 
 @router.post("/people", status_code=201)
-async def add_person(request: Request, body: bodies.PersonBody, person: Steward) -> Facts:
+async def add_person(
+    request: Request, body: Annotated[bodies.PersonBody, sent(bodies.PersonBody, Steward)], person: Steward
+) -> Facts:
     """Add a person. Without a token they cannot do anything yet."""
     store_of(request).add_person(body.name, body.role)
     # A policy may have named this analyst before the person was added.
@@ -312,6 +358,13 @@ async def remove_person(request: Request, who: PersonName, person: Steward) -> F
     return {"removed": removed}
 
 
+@router.get("/actions")
+async def actions(request: Request, person: Steward, last: Last = 100, first: First = None) -> Facts:
+    """List what stewards did, the newest first; with `first`, from that one on, the oldest first."""
+    lines = store_of(request).actions(last, first)
+    return {"actions": [{"time": when, "person": who, "what": what} for when, who, what in lines]}
+
+
 @router.get("/people/{who}/tokens")
 async def tokens(request: Request, who: PersonName, person: Steward) -> Facts:
     """List the public ids of a person's tokens."""
@@ -319,7 +372,12 @@ async def tokens(request: Request, who: PersonName, person: Steward) -> Facts:
 
 
 @router.post("/people/{who}/tokens", status_code=201)
-async def issue(request: Request, who: PersonName, body: bodies.TokenBody, person: Steward) -> Facts:
+async def issue(
+    request: Request,
+    who: PersonName,
+    body: Annotated[bodies.TokenBody, sent(bodies.TokenBody, Steward)],
+    person: Steward,
+) -> Facts:
     """Issue a token, which is shown only once."""
     if store_of(request).role_of(who) is None:
         raise HTTPError("NotFound", "there is no person of this name. No token was made.")
@@ -339,7 +397,9 @@ async def revoke(request: Request, token: TokenId, person: Steward) -> Facts:
 
 
 @router.post("/drafts")
-async def draft(request: Request, body: bodies.DraftBody, person: Steward) -> Facts:
+async def draft(
+    request: Request, body: Annotated[bodies.DraftBody, sent(bodies.DraftBody, Steward)], person: Steward
+) -> Facts:
     """Draft the schema of a file under a configured root, from names and types, never from values."""
     return await draft_of(request, person, body.path)
 
@@ -352,12 +412,14 @@ async def draft_of(request: Request, person: Person, path: str) -> Facts:
     existing = requests.beside(data, ".schema.toml")
     text = folders.file(existing).read_text("utf-8") if existing.exists() else None
     if text is None:
-        text = (await desk.steward("draft", person, None, data=data))["schema"]
+        text = facts_of(await desk.steward("draft", person, None, data=data))["schema"]
     return {"path": path, "schema": text, "ledger": requests.beside(data, ".ledger").exists()}
 
 
 @router.post("/datasets", status_code=201)
-async def add_dataset(request: Request, body: bodies.DatasetBody, person: Steward) -> Facts:
+async def add_dataset(
+    request: Request, body: Annotated[bodies.DatasetBody, sent(bodies.DatasetBody, Steward)], person: Steward
+) -> Facts:
     """Serve a dataset: write its schema beside the data, and create its ledger with a budget."""
     return await create_dataset(request, person, body)
 
@@ -379,18 +441,35 @@ async def _create_dataset(request: Request, person: Person, body: bodies.Dataset
         raise InvalidInput(f"there is a dataset named {body.name!r} already. Nothing was added.")
     data = desk.settings.folders.data(body.path)
     schema, ledger = requests.beside(data, ".schema.toml"), requests.beside(data, ".ledger")
+    before = schema.read_bytes() if schema.exists() else None
     if body.schema_text is not None:
         _write_schema(schema, ledger, body.schema_text)
     dataset = Dataset(body.name, data, str(schema), str(ledger))
     options = body.model_dump()
     budget_options = {name: options[name] for name in ("budget", "analysts", "large_epsilon")}
-    facts = await desk.steward(
-        "create", person, dataset, books=desk.settings.books(body.name), **budget_options
-    )
+    books = desk.settings.books(body.name)
+    try:
+        facts = facts_of(await desk.steward("create", person, dataset, books=books, **budget_options))
+    except BaseException:
+        # What was refused leaves the schema as it was, unless its ledger was made: that belongs to it.
+        if body.schema_text is not None and not ledger.exists():
+            schema.unlink() if before is None else schema.write_bytes(before)
+        raise
     store.add_dataset(dataset)
     store.set_grants(body.name, facts["analysts"])
     store.record(person.name, f"added dataset {body.name}")
     return {"name": body.name, "table": facts["table"], "analysts": facts["analysts"]}
+
+
+@router.delete("/datasets/{name}")
+async def remove_dataset(request: Request, name: DatasetName, person: Steward) -> Facts:
+    """Serve a dataset no longer. Its files and its ledger stay: added again, it goes on where it was."""
+    dataset, desk = granted(request, name, person), desk_of(request)
+    for job in store_of(request).unfinished_jobs(dataset=name):
+        desk.cancel(job["id"])
+    await record(request, person, f"removed dataset {name}", datasets=[dataset])
+    store_of(request).remove_dataset(name)
+    return {"removed": True}
 
 
 def _write_schema(schema: File, ledger: File, text: str) -> None:
@@ -405,14 +484,17 @@ def _write_schema(schema: File, ledger: File, text: str) -> None:
 
 
 @router.get("/datasets/{name}/policy")
-async def policy(request: Request, name: DatasetName, person: Steward) -> Facts:
+async def policy(request: Request, name: DatasetName, person: Steward) -> Response:
     """Show the budgets in force."""
-    return await looked(request, name, person, "policy")
+    return await passed(request, name, person, "policy")
 
 
 @router.put("/datasets/{name}/policy")
 async def change_policy(
-    request: Request, name: DatasetName, body: bodies.PolicyBody, person: Steward
+    request: Request,
+    name: DatasetName,
+    body: Annotated[bodies.PolicyBody, sent(bodies.PolicyBody, Steward)],
+    person: Steward,
 ) -> Facts:
     """Change budgets and analysts from now on; the ledger keeps the change."""
     return await set_policy(request, person, name, body)
@@ -429,7 +511,9 @@ async def set_policy(
     dataset = granted(request, name, person)
     facts = body.model_dump()
     large = {name: facts.pop(name) for name in ("large_delta", "large_epsilon")}
-    changed = await desk_of(request).change("policy", person, dataset, policy=facts, was=was, **large)
+    changed = facts_of(
+        await desk_of(request).change("policy", person, dataset, policy=facts, was=was, **large)
+    )
     store_of(request).set_grants(name, list(changed["analysts"]))
     await record(request, person, f"changed budgets of {name}", datasets=[dataset])
     return changed

@@ -12,16 +12,19 @@ from typing import Any
 
 from ... import _registry, _require
 from ..._errors import InvalidInput
-from ...curator import STEWARD
 from ...curator.accounts import Account
 from ...curator.policy import check_epsilon
+from ...mechanisms.statistics import length_of
 from ...query import Query, WorkloadQuery
 from ...session import Session
 from ...session.base import refusing
 from ...session.terms import Terms, WorkloadTerms
 from .. import requests
 from ..estimator_json import estimator_of, model_json
-from .sessions import Desk, Request, Result, numbers, session_of
+from .sessions import Desk, Options, Request, Result, numbers, session_of
+
+# The cells of an answer, per row that may be sent. Chosen by hand, not tuned.
+CELLS = 10
 
 
 def account_json(session: Session) -> dict[str, Any]:
@@ -52,18 +55,19 @@ def _account_line(account: Account) -> dict[str, Any]:
 
 
 def open_table(desk: Desk, request: Request) -> Result:
-    """Open the table of a dataset now, so that the next question does not wait for it."""
-    desk.session(request["dataset"], STEWARD)
+    """Open the table of a dataset and read its ledger now, so that the next request waits for neither."""
+    desk.index(request["dataset"])
     return {}
 
 
 def describe(desk: Desk, request: Request) -> Result:
     """Return the public facts of a dataset, the account of the caller, and the budgets that limit the caller:
-    the dataset's, and their own, if they have one."""
-    session, _ = session_of(desk, request)
+    the dataset's, and their own, if they have one; with the "facts" that the front process adds."""
+    session, options = session_of(desk, request)
     policy = session.curator.policy
     own = policy.of(request["analyst"])
-    return {
+    facts: Result = options.get("facts", {})
+    return facts | {
         "public": _registry.to_json(session.public),
         "own_budget": own is not None,
         "account": account_json(session),
@@ -84,14 +88,14 @@ def budget(desk: Desk, request: Request) -> Result:
 def preview(desk: Desk, request: Request) -> Result:
     """Return the price and expected error of a question, or of several answered together."""
     session, options = session_of(desk, request)
-    # Only the routes set it; without it nothing is said to be answered.
-    horizon = options.pop("horizon", 0.0)
+    # Only the routes set them; without a horizon nothing is said to be answered.
+    times: Options = {name: options.pop(name) for name in ("horizon", "hidden") if name in options}
     text = options.pop("sql", None)
     questions, in_odds = options.pop("queries", None), options.pop("in_odds", False)
     if (text is None) == (questions is None):
         raise InvalidInput("a preview is of one question, sql=, or of several together, queries=: give one.")
     query_preview = session.preview(text if questions is None else questions, **numbers(options))
-    query_preview = replace(query_preview, answered=requests.shown_time(query_preview.answered, horizon))
+    query_preview = replace(query_preview, answered=requests.shown_time(query_preview.answered, times))
     facts = requests.preview_json(query_preview)
     if in_odds:
         # Only for the console (the pages in the browser): where noise is Gaussian, an accountant computes the
@@ -112,7 +116,7 @@ def sql(desk: Desk, request: Request) -> Result:
         # `verbs.handle` has checked any price but one that follows from an accuracy. Workloads have none.
         with _require.door():
             check_epsilon(query.epsilon, query.rho, large_epsilon=request["large_epsilon"])
-    check_groups(desk, query)
+    check_size(desk, query)
     with refusing(terms):
         release = session.curator.ask(query, analyst=session.analyst, text=text, fresh=fresh)
     answer = release.value[0] if isinstance(release.value, tuple) else release.value
@@ -124,20 +128,38 @@ def workload(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     queries, fresh = options.pop("queries"), bool(options.pop("fresh", False))
     query = session._workload(queries, WorkloadTerms(**numbers(options)))
-    check_groups(desk, query)
+    check_size(desk, query)
     text = "; ".join(query.queries)
     answers = session.curator.ask(query, analyst=session.analyst, text=text, fresh=fresh).value
     return {"answers": [requests.answer_json(answer, 0.95, session) for answer in answers]}
 
 
-def check_groups(desk: Desk, query: Any) -> None:
-    """Refuse an answer with more declared groups than may be sent, before it is charged."""
-    groups = query.declared_groups if isinstance(query, Query | WorkloadQuery) else None
-    if groups is not None and groups > desk.rows:
+def check_size(desk: Desk, mechanism: Any) -> None:
+    """Refuse an answer with more rows than may be sent, or more cells than ten times that, before it is
+    charged. The numbers of a released vector are its rows."""
+    columns = 1
+    if isinstance(mechanism, Query | WorkloadQuery):
+        rows = mechanism.declared_groups
+        columns = len(mechanism.columns) if isinstance(mechanism, Query) else 1
+    else:
+        statistic: Any = getattr(mechanism, "statistic", None)
+        rows = length_of(statistic, mechanism.public)
+    if rows is not None and (rows > desk.rows or rows * columns > CELLS * desk.rows):
         raise InvalidInput(
-            f"the answer would have {groups:,} groups, and this server sends at most {desk.rows:,} rows.",
+            f"the answer would have {rows:,} groups with {columns:,} columns, and this server sends at most "
+            f"{desk.rows:,} rows, and {CELLS * desk.rows:,} cells.",
             remedy="Ask about fewer groups.",
         )
+
+
+# The verb of each piece of work of a run, by its field of the body.
+RUNS = {"fit": "fit", "query": "sql", "workload": "workload", "ask": "ask", "synthesize": "synthesize"}
+
+
+def parse_run(desk: Desk, request: Request) -> Result:
+    """Return the work of a run, its verb by its field of the body, and the seconds of its job, if any."""
+    options = request["options"]
+    return {"work": [[p, v] for p, v in RUNS.items() if p in options], "seconds": options.get("seconds")}
 
 
 def fit(desk: Desk, request: Request) -> Result:

@@ -6,20 +6,38 @@ everybody: tests/web/test_authorization.py goes through all routes and fails for
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any
 from urllib.parse import urlsplit
 
-from fastapi import Request
+from fastapi import Depends, Request
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
 
+from . import bodies
+from .bodies import LARGE, SMALL, Body
 from .front_desk import FrontDesk
 from .problems import HTTPError
 from .server_store import Dataset, Person, Role, ServerStore, same
 from .settings import Settings
 
 COOKIE = "discreet_session"
+# The address of the description of a body in the OpenAPI document.
+SCHEMA = "#/components/schemas/{model}"
+# The route that takes files, forms that may be large, and the seconds that a body or a file may take to
+# arrive. The seconds are chosen by hand, not tuned.
+UPLOAD = "/steward/upload"
+LARGE_FORMS = (
+    "/steward/add",
+    "/steward/data/{name}/policy",
+    "/data/{name}/copies",
+    "/data/{name}/copies/preview",
+)
+BODY_SECONDS, UPLOAD_SECONDS = 60.0, 1800.0
 # Methods that change nothing, so that they need no CSRF token.
 SAFE = ("GET", "HEAD")
 EVERYBODY = (Role.STEWARD, Role.ANALYST, Role.AUDITOR)
@@ -54,6 +72,11 @@ class Rates:
         if len(self._buckets) > self.capacity:
             self._buckets.popitem(last=False)
         return tokens >= 1
+
+    def give_back(self, key: str) -> None:
+        """Return a token to the bucket of a key."""
+        tokens, computed_at = self._buckets.get(key, (self.burst, time.monotonic()))
+        self._buckets[key] = (min(self.burst, tokens + 1), computed_at)
 
 
 class Gate:
@@ -148,6 +171,68 @@ def store_of(request: Request) -> ServerStore:
     return store
 
 
-def options_of(body: Any) -> dict[str, Any]:
-    """Return the fields of a request's body by name, without those that are None."""
-    return {name: value for name, value in body.model_dump().items() if value is not None}
+def sent(kind: type[Body], who: Any, *, parse: bool = True) -> Any:
+    """Return the dependency that reads the JSON body of a route, and with `parse` makes a `kind` of it;
+    without, a worker does. `who` is the parameter type of the route's person: FastAPI solves it first, so
+    that no body of a stranger is read."""
+
+    async def read(request: Request, person: Any) -> Any:
+        received = await request.body()
+        return bodies.parse(kind, received) if parse else received
+
+    read.__annotations__["person"] = who
+    read.kind = kind  # type: ignore[attr-defined]
+    return Depends(read)
+
+
+class Bounded(APIRoute):
+    """A route that reads at most so many bytes of a body, for at most so long."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        kinds = [getattr(dependency.call, "kind", None) for dependency in self.dependant.dependencies]
+        self.kind: type[Body] | None = next(filter(None, kinds), None)
+        if self.kind is not None:
+            schema = {"$ref": SCHEMA.format(model=self.kind.__name__)}
+            content = {"application/json": {"schema": schema}}
+            self.openapi_extra = {"requestBody": {"required": True, "content": content}}
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def bounded(request: Request) -> Response:
+            settings = request.app.state.settings
+            most = self.kind.most_bytes if self.kind else LARGE if self.path in LARGE_FORMS else SMALL
+            most, seconds = min(most, settings.request_bytes), BODY_SECONDS
+            if self.path == UPLOAD:
+                most, seconds = settings.upload_bytes, UPLOAD_SECONDS
+            return await handler(BoundedRequest(request, most, seconds))
+
+        return bounded
+
+
+class BoundedRequest(Request):
+    """Reads at most `most` bytes of a body, for at most `seconds`: by its Content-Length, and by counting."""
+
+    def __init__(self, request: Request, most: int, seconds: float) -> None:
+        super().__init__(request.scope, request.receive)
+        self._most, self._seconds = most, seconds
+
+    async def stream(self) -> AsyncGenerator[bytes]:
+        claimed = self.headers.get("content-length", "0")
+        # Only 20 digits are read: Python refuses to parse thousands, and 20 are above any limit.
+        total = int(claimed[:20]) if claimed.isascii() and claimed.isdigit() else self._most + 1
+        end, parts = time.monotonic() + self._seconds, super().stream()
+        received = 0
+        try:
+            while max(total, received) <= self._most:
+                part = await asyncio.wait_for(anext(parts), end - time.monotonic())
+                received += len(part)
+                yield part
+        except StopAsyncIteration:
+            return
+        except (TimeoutError, ClientDisconnect):
+            raise HTTPError(
+                "TimeLimit", "the request took too long to arrive. Nothing was done.", status=408
+            ) from None
+        raise HTTPError("TooLarge", f"this request has at most {self._most:,} bytes here. Nothing was done.")

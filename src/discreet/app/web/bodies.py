@@ -12,10 +12,11 @@ import operator
 from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from ..._errors import InvalidInput
 from ..._require import Real
 from ...session.terms import (
     Served,
@@ -30,6 +31,7 @@ B = TypeVar("B", bound=type)
 # An amount: a float, or an exact fraction such as {"fraction": "1/3"}.
 Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | dict[str, str]
 SQL = Annotated[str, Field(min_length=1, max_length=20_000)]
+Questions = Annotated[list[SQL], Field(min_length=1, max_length=200)]
 # The name of a person (`store.add_person` checks the same) or of a dataset.
 # Not of dots alone: "." and ".." are steps of a path, so that browsers ask for another page.
 _NAME = r"^[A-Za-z0-9_.@-]*[A-Za-z0-9_@-][A-Za-z0-9_.@-]*$"
@@ -43,6 +45,15 @@ Periods = Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length
 EntryNumber = Annotated[int, Field(ge=1, le=2**53)]
 # A mechanism, an estimator or a question as JSON; the worker checks it.
 Described = dict[str, Any]
+
+
+# How many bytes a body has at most: of most kinds, with 20,000 characters that JSON escapes, and of large
+# ones. Chosen by hand, not tuned; `Settings.request_bytes` limits all of them.
+SMALL, LARGE = 1 << 17, 1 << 20
+
+
+class InvalidRequest(InvalidInput):
+    """A body is JSON, and not of the right form."""
 
 
 def problem(error: Mapping[str, Any]) -> str:
@@ -62,6 +73,26 @@ class Body(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
+    most_bytes: ClassVar[int] = SMALL
+
+
+def parse(kind: type[Body], sent: bytes) -> Any:
+    """Return the body in the bytes of a request. The error says which field is wrong and why, and does not
+    repeat its value."""
+    try:
+        return kind.model_validate_json(sent or b"null")
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = str(first["loc"][0]) if first["loc"] else None
+        kind_of_error = InvalidInput if first["type"] == "json_invalid" else InvalidRequest
+        wrong = kind_of_error(f"{problem(first)}.", option=field)
+        wrong.charged = False
+        raise wrong from None
+
+
+def fields_of(body: Body) -> dict[str, Any]:
+    """Return the fields of a body by name, without those that are None."""
+    return {name: value for name, value in body.model_dump().items() if value is not None}
 
 
 class PaidBody(Body):
@@ -116,8 +147,9 @@ class PreviewBody(TermsBody):
     """A question in SQL whose price and error are to be shown, or several that are answered together: exactly
     one of `sql` and `queries`."""
 
+    most_bytes = LARGE
     sql: SQL | None = None
-    queries: Annotated[list[SQL], Field(min_length=1, max_length=200)] | None = None
+    queries: Questions | None = None
 
 
 class QueryBody(TermsBody, PaidBody):
@@ -131,7 +163,8 @@ class QueryBody(TermsBody, PaidBody):
 class WorkloadBody(PaidBody):
     """Several counting questions, answered together, to be paid for."""
 
-    queries: Annotated[list[SQL], Field(min_length=1, max_length=200)]
+    most_bytes = LARGE
+    queries: Questions
     fresh: bool = False
     periods: Periods = None
 
@@ -139,6 +172,7 @@ class WorkloadBody(PaidBody):
 class MechanismBody(Body):
     """A mechanism by its JSON description, and the price that is expected, an event (`wire`)."""
 
+    most_bytes = LARGE
     mechanism: Described
     claim: Described | None = None
     periods: Periods = None
@@ -159,6 +193,7 @@ class AskBody(StartBody):
 class AnswerBody(Body):
     """A question to the live mechanism with this number: a condition in SQL, or a description."""
 
+    most_bytes = LARGE
     number: EntryNumber
     question: SQL | Described
     periods: Periods = None
@@ -171,6 +206,7 @@ class FitBody(Body):
     """A model: the name and parameters of an estimator, the column to predict, and the columns to predict it
     from. `target` is None for an estimator that predicts nothing, such as `PCA`."""
 
+    most_bytes = LARGE
     estimator: Described
     target: Column | None = None
     features: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=1000)] | None = None
@@ -181,7 +217,7 @@ class WorkBody(Body):
     """A piece of work of a plan: exactly one of `sql`, `queries` and `estimator`, with its options."""
 
     sql: SQL | None = None
-    queries: Annotated[list[SQL], Field(min_length=1, max_length=200)] | None = None
+    queries: Questions | None = None
     estimator: Described | None = None
     target: Column | None = None
     features: Annotated[list[Column], Field(max_length=1000)] | None = None
@@ -193,8 +229,9 @@ class WorkBody(Body):
 class PlanBody(Body):
     """Work to be planned under one epsilon, as in `Session.plan`."""
 
+    most_bytes = LARGE
     work: Annotated[
-        list[SQL | Annotated[list[SQL], Field(min_length=1, max_length=200)] | WorkBody],
+        list[SQL | Questions | WorkBody],
         Field(min_length=1, max_length=50),
     ]
     epsilon: Annotated[float, Field(gt=0, le=1e6)]
@@ -224,6 +261,7 @@ Bins = Annotated[int, Field(ge=1, le=10**6)] | Annotated[list[Edge], Field(max_l
 class SynthesizeBody(PaidBody):
     """A synthetic copy, as in `Session.synthesize`."""
 
+    most_bytes = LARGE
     columns: Annotated[list[Column], Field(min_length=1, max_length=1000)] | None = None
     bins: Annotated[dict[Column, Bins], Field(max_length=1000)] | None = None
     missing: Annotated[dict[Column, bool], Field(max_length=1000)] | None = None
@@ -241,9 +279,8 @@ class CopyQueryBody(Body):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
-# A table as JSON: the cells of each column.
-Cell = bool | int | Finite | str | None
-Rows = Annotated[dict[Column, list[Cell]], Field(max_length=1000)]
+# A table as JSON: the cells of each column, which `wire.decode_rows` checks.
+Rows = Annotated[dict[Column, list[Any]], Field(max_length=1000)]
 
 
 class ArrowBody(Body):
@@ -259,6 +296,7 @@ class FeedBody(Body):
     A stream with a clock takes the rows of the tick from the table if none are sent.
     """
 
+    most_bytes = LARGE
     number: EntryNumber
     rows: ArrowBody | Rows | None = None
     tick: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -290,6 +328,7 @@ class RunBody(Body):
     """Work: exactly one of the fields after `seconds`. With `seconds` it is a job, whose result is shown
     after that time; without, it is answered within the public time of a question."""
 
+    most_bytes = LARGE
     seconds: Annotated[float, Field(gt=0, le=10**6)] | None = None
     fit: FitBody | None = None
     query: QueryBody | None = None
@@ -311,6 +350,7 @@ class PolicyBody(Body):
     budget only. `large_delta`: accept a delta that is not far below 1 / (number of people). `large_epsilon`:
     accept budgets above 20."""
 
+    most_bytes = LARGE
     budget: BudgetBody
     analysts: Annotated[dict[Name, BudgetBody | None], Field(max_length=10_000)]
     large_delta: bool = False
@@ -343,6 +383,7 @@ class DatasetBody(Body):
     a ledger already.
     """
 
+    most_bytes = LARGE
     name: Name
     path: Annotated[str, Field(min_length=1, max_length=1000)]
     schema_text: Annotated[str, Field(max_length=200_000)] | None = None

@@ -12,20 +12,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ... import _registry, tables
 from ... import accounting as acc
 from ..._errors import InvalidInput, Unsupported
 from ...curator import STEWARD, Budget, Policy, books
 from ...query import Answer
+from ...session import Session
 from .. import ledger_view, requests
-from .sessions import Desk, Numbers, Options, Request, Result, numbers
+from .sessions import COPY, Desk, Numbers, Options, Request, Result, Stored, numbers
 
 
 def page(name: str, lines: list[Any], options: Options) -> Result:
@@ -42,21 +42,23 @@ def ledger(desk: Desk, request: Request) -> Result:
     options = request["options"]
     if request["role"] == "analyst":
         session = desk.session(request["dataset"], request["analyst"])
-        visible_entries = ledger_view.own_entries(session.ledger, request["analyst"])
         # Other entries, such as releases, are written when the work of a charge is done, so that their times
         # would tell how long it took: an analyst sees no other entry than charges and served answers.
-        charges = [e for e in visible_entries if e.kind in (books.SPENDING, books.SERVED)]
-        delta = session.budget.delta
-        own_numbers = desk.numbers(request["dataset"], request["analyst"])
-        facts = page("entries", charges, options)
-        return facts | {"entries": [_analyst_line(e, delta, own_numbers) for e in facts["entries"]]}
+        own_numbers, delta = desk.numbers(request["dataset"], request["analyst"]), session.budget.delta
+        facts = page("entries", own_numbers.own or [], options)
+        entries = read_entries(session, facts["entries"])
+        return facts | {"entries": [_analyst_line(entry, delta, own_numbers) for entry in entries]}
     full_ledger = desk.session(request["dataset"], STEWARD).ledger
     delta = books.policy_of(full_ledger).budget.delta
     # Entries are numbered from 1 on, without gaps.
     last, first = options["last"], options.get("first")
     start = max(0, full_ledger.anchor.seq - last) if first is None else first
+    # Pages show no values: these may be large.
+    left_out = {"value"} if options.get("brief") else set()
     lines = [
-        e.to_json() | {"what": ledger_view.what(e), "price": ledger_view.price(e.body, delta)}
+        e.to_json()
+        | {"body": {name: part for name, part in e.body.items() if name not in left_out}}
+        | {"what": ledger_view.what(e), "price": ledger_view.price(e.body, delta)}
         for e in islice(full_ledger.entries(after=start), None if first is None else last)
     ]
     shown = {"entries": lines, "anchor": str(full_ledger.anchor)}
@@ -100,7 +102,7 @@ def spending(desk: Desk, request: Request) -> Result:
     session = desk.session(request["dataset"], STEWARD)
     delta = session.budget.delta
     charges = []
-    for entry in session.ledger.entries(kind=books.SPENDING):
+    for entry in read_entries(session, desk.index(request["dataset"]).charges):
         event = entry.body.get("event")
         epsilon = None if event is None else _epsilon_alone(_registry.from_json(event), delta)
         charges.append({"time": entry.time, "analyst": entry.body.get("analyst"), "epsilon": epsilon})
@@ -134,9 +136,26 @@ def _epsilon_alone(event: Any, delta: float) -> float | None:
     return None
 
 
-def visible_releases(desk: Desk, request: Request) -> list[tuple[int, Any, Any]]:
-    """Return the stored releases that the caller may see, each as a tuple of its number, its entry and the
-    entry of its charge: all to anybody but an analyst; to an analyst their own and those served to them.
+def read_entries(session: Session, numbers: Iterable[int]) -> list[Any]:
+    """Return the entries of a ledger with these numbers, all from one look."""
+    entries: list[Any] = session.ledger.look(lambda reader: [reader.entry(number) for number in numbers])
+    return entries
+
+
+class Visible(NamedTuple):
+    """A stored release that the caller may see: its number as they see it, and the ledger's numbers of the
+    release, of its charge, and of the entry that served it to them, if that is how they got it."""
+
+    number: int
+    release: int
+    charge: int
+    served: int | None
+    stored: Stored
+
+
+def visible_releases(desk: Desk, request: Request) -> list[Visible]:
+    """Return the stored releases that the caller may see: all to anybody but an analyst; to an analyst their
+    own and those served to them. No entry is read but the new ones (`sessions.Index`).
 
     An analyst's own release is shown once its charge is older than the horizon, so that the moment at which
     it appears does not tell how long its query took. One that was served is shown at once: it was stored
@@ -144,50 +163,55 @@ def visible_releases(desk: Desk, request: Request) -> list[tuple[int, Any, Any]]
 
     Releases are in the order of their numbers, which for an analyst is the order of the charges: the order in
     which releases were stored would tell which of two questions took longer.
+    """
+    index, analyst = desk.index(request["dataset"]), request["analyst"]
+    if request["role"] != "analyst":
+        return [Visible(n, n, stored.charge, None, stored) for n, stored in index.releases.items()]
+    own_numbers, served = desk.numbers(request["dataset"], analyst), index.served.get(analyst, {})
+    visible = []
+    for number, stored in index.releases.items():
+        if stored.analyst == analyst:
+            if requests.is_shown(index.charges[stored.charge][0], request["options"]):
+                visible.append(Visible(own_numbers.shown(stored.charge), number, stored.charge, None, stored))
+        elif number in served:
+            by = served[number]
+            visible.append(Visible(own_numbers.shown(by), number, stored.charge, by, stored))
+    return sorted(visible, key=lambda release: release.number)
+
+
+def find_release(desk: Desk, request: Request, number: int, what: str = "stored release") -> Visible:
+    """Return the release that the caller sees under a number; an unknown one and another person's give the
+    same error."""
+    for release in visible_releases(desk, request):
+        is_copy = release.stored.copied is not None
+        if release.number == number and (is_copy or what == "stored release"):
+            return release
+    raise InvalidInput(f"no {what} of yours has the number {number}.")
+
+
+def charge_of(desk: Desk, request: Request, release: Visible) -> Any:
+    """Return the entry of the charge of a release, as the caller may see it.
 
     A release that somebody else paid for and that was served to an analyst is shown as if the analyst had
     asked first: with the analyst's name, their words, and the time and number of the entry that served it.
     Who asked first, when and in which words stays hidden.
     """
-    return sorted(_iterate_visible(desk, request), key=lambda release: release[0])
-
-
-def _iterate_visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the number, the release and the charge of every release that the caller may see now, in the order
-    in which they were stored."""
     session = desk.session(request["dataset"], request["analyst"])
-    analyst, is_analyst = request["analyst"], request["role"] == "analyst"
-    horizon = datetime.fromtimestamp(request["options"]["horizon"], UTC)
-    own_numbers = desk.numbers(request["dataset"], analyst)
-    # Entries of the ledger by their own numbers; `served` by the number of the release that was served. A
-    # release whose value is not stored in its entry cannot be shown.
-    charges: dict[int, Any] = {}
-    stored: dict[int, Any] = {}
-    served: dict[int, Any] = {}
-    for entry in session.ledger.entries():
-        if entry.kind == books.SPENDING:
-            charges[entry.seq] = entry
-        elif entry.kind == "release" and "value" in entry.body:
-            stored[entry.seq] = entry
-        elif entry.kind == books.SERVED and entry.body["analyst"] == analyst:
-            served.setdefault(entry.body["release"], entry)
-    for number, entry in stored.items():
-        charge = charges[entry.body["charge"]]
-        is_own = entry.body["analyst"] == analyst
-        is_early = is_own and datetime.fromisoformat(charge.time) > horizon
-        if not is_analyst:
-            yield number, entry, charge
-        elif is_own and not is_early:
-            yield own_numbers.shown(charge.seq), entry, charge
-        elif not is_own and number in served:
-            served_entry = served[number]
-            value = _with_text(entry.body["value"], served_entry.body.get("text") or "")
-            body = {"analyst": analyst, "text": served_entry.body.get("text")}
-            yield (
-                own_numbers.shown(served_entry.seq),
-                replace(entry, body=entry.body | {"analyst": analyst, "value": value}),
-                replace(charge, time=served_entry.time, body=charge.body | body),
-            )
+    numbers = [release.charge] if release.served is None else [release.charge, release.served]
+    charge, *served = read_entries(session, numbers)
+    if not served:
+        return charge
+    own_words = {"analyst": request["analyst"], "text": served[0].body.get("text")}
+    return replace(charge, time=served[0].time, body=charge.body | own_words)
+
+
+def value_of(desk: Desk, request: Request, release: Visible) -> Any:
+    """Return the value of a release, as JSON; a served one has the words of who got it (`charge_of`)."""
+    session = desk.session(request["dataset"], request["analyst"])
+    value = session.ledger.entry(release.release).body["value"]
+    if release.served is None:
+        return value
+    return _with_text(value, session.ledger.entry(release.served).body.get("text") or "")
 
 
 def _with_text(value: Any, text: str) -> Any:
@@ -203,40 +227,30 @@ def _with_text(value: Any, text: str) -> Any:
 
 def releases(desk: Desk, request: Request) -> Result:
     """Return the latest stored releases that the caller may see (`visible_releases`), or with the option
-    "number" one of them with its value."""
+    "number" one of them with its value and its privacy event."""
     number = request["options"].get("number")
-    delta = desk.session(request["dataset"], request["analyst"]).budget.delta
     if number is None:
         facts = page("releases", visible_releases(desk, request), request["options"])
-        shown: list[tuple[int, Any, Any]] = facts["releases"]
-        return facts | {"releases": [_release_line(*release, delta, with_value=False) for release in shown]}
-    for release in visible_releases(desk, request):
-        if release[0] == number:
-            return _release_line(*release, delta, with_value=True)
-    raise InvalidInput(f"no stored release of yours has the number {number}.")
+        return facts | {"releases": [_release_line(desk, request, one) for one in facts["releases"]]}
+    release = find_release(desk, request, number)
+    event = charge_of(desk, request, release).body["event"]
+    value = {"value": value_of(desk, request, release), "event": event}
+    return _release_line(desk, request, release) | value
 
 
-def _release_line(number: int, entry: Any, charge: Any, delta: float, *, with_value: bool) -> Result:
-    """Return a release as JSON; `with_value` adds its value and its privacy event."""
-    line = {
-        "number": number,
-        "analyst": entry.body["analyst"],
+def _release_line(desk: Desk, request: Request, release: Visible) -> Result:
+    """Return a release as a line of a list."""
+    charge = charge_of(desk, request, release)
+    delta = desk.session(request["dataset"], request["analyst"]).budget.delta
+    return {
+        "number": release.number,
+        "analyst": release.stored.analyst if release.served is None else request["analyst"],
         "time": charge.time[:16] + "Z",
         "text": charge.body.get("text"),
         "price": ledger_view.price(charge.body, delta),
-        "kind": _kind(entry.body["value"]),
+        # what a stored value is: a table, a synthetic copy, or anything else
+        "kind": {_registry.tag_of(Answer): "table", COPY: "copy"}.get(release.stored.tag, "value"),
     }
-    return line | ({"value": entry.body["value"], "event": charge.body["event"]} if with_value else {})
-
-
-def _kind(value: Any) -> str:
-    """Return what a stored value is: "table", "copy" (a synthetic copy) or "value" (anything else)."""
-    # A tuple with one item, written as {"tuple": [item]}, is what its item is.
-    items = value.get("tuple") if isinstance(value, dict) else None
-    item = items[0] if isinstance(items, list) and len(items) == 1 else value
-    tag = item.get("type") if isinstance(item, dict) else None
-    # By its tag: the package of synthetic copies is only imported where one is made or drawn.
-    return {_registry.tag_of(Answer): "table", "synthetic.Fitted": "copy"}.get(str(tag), "value")
 
 
 def policy_fingerprint(facts: Result) -> str:

@@ -7,9 +7,8 @@ everything after the release is post-processing.
 
 from __future__ import annotations
 
-import base64
-import io
 import math
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,11 +22,10 @@ from ...curator import values
 from ...query.parse import plain_select
 from ...session.synthesis import synthesis_mechanism
 from ...session.terms import SynthesisTerms
-from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
+from ...synthetic import SyntheticAnswer, SyntheticCopy
 from ...tables.engines.duckdb import connect
-from ...tables.files import FILES_PREFIX, PrivateFolder
 from .. import requests
-from .bookkeeping import page, visible_releases
+from .bookkeeping import Visible, charge_of, find_release, page, value_of, visible_releases
 from .charts import harmless
 from .sessions import Desk, Options, Request, Result, numbers, session_of
 
@@ -87,8 +85,9 @@ def _copy_number(desk: Desk, request: Request, encoded: Any) -> int | None:
     """
     # The horizon does not apply here: the front process holds back this whole reply.
     unlimited = request | {"options": {"horizon": _NO_HORIZON}}
-    matching = [n for n, entry, _ in visible_releases(desk, unlimited) if entry.body["value"] == encoded]
-    return matching[-1] if matching else None
+    copies = [release for release in visible_releases(desk, unlimited) if release.stored.copied is not None]
+    matching = (one.number for one in reversed(copies) if value_of(desk, request, one) == encoded)
+    return next(matching, None)
 
 
 def _description(copy: SyntheticCopy) -> Result:
@@ -99,21 +98,16 @@ def _description(copy: SyntheticCopy) -> Result:
 
 def copies(desk: Desk, request: Request) -> Result:
     """List the synthetic copies that the caller may see."""
-    tag = _registry.tag_of(Fitted)
-    lines = []
-    for number, entry, charge in visible_releases(desk, request):
-        value = entry.body["value"]
-        if isinstance(value, dict) and value.get("type") == tag:
-            lines.append(
-                {
-                    "number": number,
-                    "analyst": entry.body["analyst"],
-                    "time": charge.time[:16] + "Z",
-                    "method": value["method"],
-                    "columns": [column["column"] for column in value["domain"]["columns"]],
-                }
-            )
-    return page("copies", lines, request["options"])
+    visible = [release for release in visible_releases(desk, request) if release.stored.copied is not None]
+    facts = page("copies", visible, request["options"])
+    return facts | {"copies": [_copy_line(desk, request, release) for release in facts["copies"]]}
+
+
+def _copy_line(desk: Desk, request: Request, release: Visible) -> Result:
+    """Return a copy as a line of a list."""
+    analyst = release.stored.analyst if release.served is None else request["analyst"]
+    time = charge_of(desk, request, release).time[:16] + "Z"
+    return {"number": release.number, "analyst": analyst, "time": time} | (release.stored.copied or {})
 
 
 def copy(desk: Desk, request: Request) -> Result:
@@ -123,15 +117,13 @@ def copy(desk: Desk, request: Request) -> Result:
 
 
 def copy_rows(desk: Desk, request: Request) -> Result:
-    """Return the rows of a copy as a file: Parquet with the card inside, or CSV."""
-    synthetic = _copy_of(desk, request)
+    """Write the rows of a copy to the file that the request names: Parquet with the card inside, or CSV."""
+    synthetic, file = _copy_of(desk, request), Path(request["options"]["file"])
     if request["options"]["form"] == "csv":
-        sink = io.BytesIO()
-        csv.write_csv(_harmless_table(synthetic.table), sink)
-        return {"file": base64.b64encode(sink.getvalue()).decode()}
-    with PrivateFolder(FILES_PREFIX) as folder:
-        synthetic.to_parquet(folder / "copy.parquet")
-        return {"file": base64.b64encode((folder / "copy.parquet").read_bytes()).decode()}
+        csv.write_csv(_harmless_table(synthetic.table), file)
+    else:
+        synthetic.to_parquet(file)
+    return {}
 
 
 def _harmless_table(table: pa.Table) -> pa.Table:
@@ -182,15 +174,16 @@ def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
     """
     options = request["options"]
     number, rows, seed = options["number"], options.get("rows"), options.get("seed")
-    entry, charge = _find_release(desk, request, number)
+    release = find_release(desk, request, number, "synthetic copy")
     if rows is not None and rows > desk.copy_rows:
         raise InvalidInput(f"a copy has at most {desk.copy_rows:,} rows here. Nothing was drawn.")
     seed = number if seed is None else seed
     # The ledger's own number of the entry: `number` is another copy for another analyst (`sessions`).
-    key = (request["dataset"]["ledger"], entry.seq, rows, seed)
+    key = (request["dataset"]["ledger"], release.release, rows, seed)
     cached: SyntheticCopy | None = desk.copies.pop(key, None)
     if cached is None:
-        fitted = values.decode(entry.body["value"])
+        charge = charge_of(desk, request, release)
+        fitted = values.decode(value_of(desk, request, release))
         event = _registry.from_json(charge.body["event"])
         described = charge.body["mechanism"]
         price = None if described is None else requested_price_of(_registry.from_json(described))
@@ -201,17 +194,3 @@ def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
     while len(desk.copies) > KEPT:
         desk.copies.pop(next(iter(desk.copies)))
     return cached
-
-
-def _find_release(desk: Desk, request: Request, number: int) -> tuple[Any, Any]:
-    """Return the entry of a copy and the entry of its charge; an unknown number and another person's give the
-    same error."""
-    tag = _registry.tag_of(Fitted)
-    for shown, entry, charge in visible_releases(desk, request):
-        if (
-            shown == number
-            and isinstance(entry.body["value"], dict)
-            and entry.body["value"].get("type") == tag
-        ):
-            return entry, charge
-    raise InvalidInput(f"no synthetic copy of yours has the number {number}.")

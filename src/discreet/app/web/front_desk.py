@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import secrets
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -30,22 +32,19 @@ from typing import Any, NamedTuple
 
 from ...curator.postgres_store import is_pointer
 from .problems import HTTPError
-from .server_store import Dataset, Person, Role, ServerStore
+from .server_store import ANY_STEWARD, Dataset, Person, Role, ServerStore
 from .settings import Settings
+from .verbs import takes_long
 from .workers import DIED, NOT_STARTED, TIMED_OUT, Lane, WorkersFailed
 
 # The time limit of free work, in seconds. Not tuned: raise it if plans of large workloads time out.
 FREE_SECONDS = 30.0
 # The time limit of what a steward does to add a dataset, which looks at whole files, in seconds. Not tuned.
 STEWARD_SECONDS = 60.0
-# Verbs of free work that may take long, because what a request names can be large. A preview takes about 10
-# CPU-ms, one with Gaussian noise 2 s (an accountant searches), and one of 900 sums with a required accuracy
-# 1.4 s.
-SLOW_VERBS = ("plan", "explain", "preview_copy", "copies", "copy", "copy_rows", "ask_copy")
+# Bytes of a body from which on it is read where it holds up nobody's preview. Not tuned.
+LARGE_BODY = 1 << 16
 # Verbs that show what was released.
 DATED = ("preview", "price", "explain", "releases", "live", "copies", "copy", "copy_rows", "ask_copy")
-# Characters of SQL from which on a preview counts as slow. Not tuned.
-LONG_SQL = 2_000
 
 
 def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
@@ -58,25 +57,6 @@ def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
     (105.0, 101.5)
     """
     return arrived + min(limit, tick * max(1, math.ceil((now - arrived) / tick - 1e-6)))
-
-
-def takes_long(verb: str, options: dict[str, Any]) -> bool:
-    """Return whether free work may take so long that others' previews must not wait for it.
-
-    Slow work that is not recognized here holds up only the previews of the person who asked: one person never
-    has all preview workers.
-    """
-    described = options.get("mechanism")
-    if described is not None:
-        # of all mechanisms, one question in SQL is the quick one
-        is_query = described.get("type") == "query.Query" and isinstance(described.get("sql"), str)
-        options = described if is_query else {"queries": True}
-    accountant_searches = options.get("noise") == "gaussian" or (
-        verb == "odds" and bool(options.get("delta"))
-    )
-    slow_options = any(options.get(name) is not None for name in ("queries", "rho"))
-    is_long = len(options.get("sql") or "") > LONG_SQL
-    return verb in SLOW_VERBS or accountant_searches or slow_options or is_long
 
 
 def ledger_location(ledger: str) -> str:
@@ -121,8 +101,9 @@ class PublicTimes:
 
     def __init__(self, settings: Settings, store: ServerStore) -> None:
         self._settings, self._store = settings, store
-        # The requests whose public time is not over yet.
+        # The requests whose public time is not over yet, and jobs that were cancelled before, with when.
         self._running: dict[object, _PublicTime] = {}
+        self._dropped: list[tuple[_PublicTime, float]] = []
 
     async def hold(
         self, reply: dict[str, Any], begun: float, *, tick: float, limit: float, waited: bool = False
@@ -149,7 +130,11 @@ class PublicTimes:
         ledger = ledger_location(request["dataset"]["ledger"])
         running = [times for times in self._running.values() if times.ledger == ledger]
         since = [[times.analyst, times.since(now, moment)] for times in running]
-        request["withheld"] = {"now": now, "since": since}
+        self._dropped = [(times, ended) for times, ended in self._dropped if times.end > moment]
+        dropped = [
+            [t.analyst, t.since(now, moment), ended] for t, ended in self._dropped if t.ledger == ledger
+        ]
+        request["withheld"] = {"now": now, "since": since, "dropped": dropped}
         self._running[key] = _PublicTime(ledger, request["analyst"], now, moment, moment + seconds)
         return key
 
@@ -157,25 +142,47 @@ class PublicTimes:
         """End a public time: its answer leaves now."""
         self._running.pop(key, None)
 
-    def horizon(self, person: Person, dataset: Dataset) -> float:
+    def drop(self, key: object) -> None:
+        """End the public time of a job whose process was killed: what it may have stored stays secret, and
+        nothing else (`curator.budgeted.Withheld`)."""
+        times = self._running.pop(key, None)
+        if times is not None:
+            self._dropped.append((times, time.time()))
+
+    async def settle(self, key: object) -> bool:
+        """Wait until the public times of the questions to the same ledger that run now are over, and return
+        whether there were any. Jobs may take long, and are not waited for."""
+        own, most = self._running[key], self._settings.seconds
+        others = [
+            k
+            for k, times in self._running.items()
+            if k is not key and times.ledger == own.ledger and times.end - times.begin <= most
+        ]
+        moment = time.monotonic()
+        while any(k in self._running and self._running[k].end > moment for k in others):
+            await asyncio.sleep(min(self._settings.step, 0.05))
+            moment = time.monotonic()
+        return bool(others)
+
+    def horizon(self, person: Person, dataset: Dataset) -> dict[str, Any]:
         """Return the moment, in seconds since 1970, from which on an analyst's releases are not listed yet,
-        because the public time of a question or a job may still run.
+        because the public time of a question or a job may still run; and as "hidden" the begin and end of
+        jobs that were cancelled before theirs, whose releases are not listed either.
 
         It follows from the dates of charges, not from the public times that `begin` keeps: those are unknown
         to another server with the same ledger, and to this one after a restart.
         """
         # One ledger may be served under two names of datasets.
         location = ledger_location(dataset.ledger)
-        ledgers = {
-            other.name: ledger_location(other.ledger)
-            for other in self._store.datasets(Person("", Role.STEWARD))
-        }
+        ledgers = {other.name: ledger_location(other.ledger) for other in self._store.datasets(ANY_STEWARD)}
         unfinished = [
             float(job["created"])
             for job in self._store.unfinished_jobs(person.name)
             if ledgers.get(job["dataset"]) == location
         ]
-        return min([time.time() - self._settings.seconds, *unfinished])
+        dropped = self._store.dropped_jobs(person.name)
+        hidden = [[begun, ended] for name, begun, ended in dropped if ledgers.get(name) == location]
+        return {"horizon": min([time.time() - self._settings.seconds, *unfinished]), "hidden": hidden}
 
 
 class FrontDesk:
@@ -215,16 +222,30 @@ class FrontDesk:
         self.times = PublicTimes(settings, store)
         # Datasets are added one after the other (`api.create_dataset`).
         self.adding = asyncio.Lock()
+        # One person has at most all but one of the slots, and waits for more in a line of their own: those
+        # who wait for a slot get them in turn.
         self._job_slots = asyncio.Semaphore(settings.jobs)
+        self._job_turns: dict[str, asyncio.Semaphore] = {}
 
     def _datasets_to_open(self) -> list[dict[str, str]]:
         """Return the datasets that a new worker opens before it is asked anything: all of them."""
-        steward = Person("", Role.STEWARD)
-        return [dataset.to_json() for dataset in self.store.datasets(steward)]
+        return [dataset.to_json() for dataset in self.store.datasets(ANY_STEWARD)]
+
+    @property
+    def waiting(self) -> int:
+        """How many questions wait for their answers."""
+        return sum(self._held.values())
+
+    def new_download(self) -> Path:
+        """Return the path of a new file, into which a worker writes what is then sent."""
+        return self.settings.state / "downloads" / secrets.token_hex(16)
 
     async def start(self) -> None:
         """Start the workers; requests are taken once one of each kind is ready."""
         self.store.interrupt_jobs()
+        # What the last end of the server has left half sent.
+        shutil.rmtree(self.settings.state / "downloads", ignore_errors=True)
+        (self.settings.state / "downloads").mkdir(mode=0o700)
         self.previews.start()
         self.data.start()
         try:
@@ -242,7 +263,7 @@ class FrontDesk:
         for dataset in self.store.datasets(steward):
             # A dataset whose ledger cannot be read keeps its grants, and does not stop the server.
             with contextlib.suppress(HTTPError):
-                policy = await self.look("policy", steward, dataset)
+                policy = json.loads(await self.look("policy", steward, dataset))
                 self.store.set_grants(dataset.name, list(policy["analysts"]))
 
     async def stop(self) -> None:
@@ -254,43 +275,52 @@ class FrontDesk:
         self.data.stop()
         self.slow_free.stop()
 
-    async def look(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
+    async def look(
+        self, verb: str, person: Person, dataset: Dataset, sent: bytes | None = None, **options: Any
+    ) -> bytes:
         """Answer a request that reads no data and changes nothing, as soon as it is done.
 
-        What may take long goes to workers of its own, where it holds up nobody's preview. What shows releases
-        shows an analyst their own once their public time is over (`PublicTimes.horizon`).
+        What may take long goes to workers of its own, where it holds up nobody's preview: large bodies at
+        once, and others when a worker that has read them says so. What shows releases shows an analyst their
+        own once their public time is over (`PublicTimes.horizon`).
         """
         if verb in DATED:
-            options["horizon"] = self.times.horizon(person, dataset)
-        lane = self.previews
-        if takes_long(verb, options):
-            lane = self.slow_free
-            lane.start_once()
-        return await self._call_free(lane, verb, person, dataset, options)
+            options |= self.times.horizon(person, dataset)
+        request = self._request(verb, person, dataset, options, sent)
+        if not takes_long(verb, options) and len(sent or b"") <= LARGE_BODY:
+            reply = await self._call_free(self.previews, request | {"quick": True}, person)
+            if not reply.get("slow"):
+                return _result(reply)
+        self.slow_free.start_once()
+        return _result(await self._call_free(self.slow_free, request, person))
 
-    async def change(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
+    async def change(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> bytes:
         """Change a dataset's policy, or write a note into its ledger; this reads no data either."""
-        return await self._call_free(self.previews, verb, person, dataset, options)
-
-    async def _call_free(
-        self, lane: Lane, verb: str, person: Person, dataset: Dataset, options: dict[str, Any]
-    ) -> dict[str, Any]:
         request = self._request(verb, person, dataset, options)
-        return _result(await lane.call(request, time.monotonic() + FREE_SECONDS, person.name))
+        return _result(await self._call_free(self.previews, request, person))
 
-    async def steward(
-        self, verb: str, person: Person, dataset: Dataset | None, **options: Any
-    ) -> dict[str, Any]:
+    async def _call_free(self, lane: Lane, request: dict[str, Any], person: Person) -> dict[str, Any]:
+        return await lane.call(request, time.monotonic() + FREE_SECONDS, person.name)
+
+    async def steward(self, verb: str, person: Person, dataset: Dataset | None, **options: Any) -> bytes:
         """Do what only a steward may: draft a schema and add a dataset, both of which read its files."""
         request = self._request(verb, person, dataset, options)
         work = self._send_to_data(request, time.monotonic() + STEWARD_SECONDS, person.name)
         return _result(await asyncio.shield(work))
 
-    async def ask(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
+    async def ask(
+        self,
+        verb: str,
+        person: Person,
+        dataset: Dataset,
+        sent: bytes | None = None,
+        part: str | None = None,
+        **options: Any,
+    ) -> bytes:
         """Answer a request that may read data, at the end of its public time (`leaves_at`)."""
         arrived = time.monotonic()
         settings = self.settings
-        if sum(self._held.values()) >= settings.slots or self._held[person.name] >= settings.slots_per_person:
+        if self.waiting >= settings.slots or self._held[person.name] >= settings.slots_per_person:
             raise HTTPError(
                 "Busy", "too many questions wait for their answers.",
                 {"Retry-After": str(math.ceil(settings.seconds))},
@@ -301,13 +331,19 @@ class FrontDesk:
         # on the safe side: questions whose answers are still held count as if their workers were busy, and
         # workers that are being replaced do not count. `settings.workers - 1` is `per_person` of `self.data`.
         by_person = max(self._held[person.name], self._busy[person.name])
-        by_all = max(sum(self._held.values()), sum(self._busy.values()))
+        by_all = max(self.waiting, sum(self._busy.values()))
         may_wait = by_person >= max(1, settings.workers - 1) or by_all >= self.data.ready_workers
         self._held[person.name] += 1
         try:
-            request = self._request(verb, person, dataset, options)
+            request = self._request(verb, person, dataset, options, sent, part)
             key = self.times.begin(request, settings.seconds)
             reply = await self._reply_within(arrived + settings.seconds, request, person.name)
+            if reply.get("computing") and await self.times.settle(key):
+                # Another connection has asked the same a moment ago: its answer is there now, and is free.
+                arrived = time.monotonic()
+                self.times.end(key)
+                key = self.times.begin(request, settings.seconds)
+                reply = await self._reply_within(arrived + settings.seconds, request, person.name)
             await self.times.hold(reply, arrived, tick=settings.step, limit=settings.seconds, waited=may_wait)
             self.times.end(key)
             return _result(reply)
@@ -344,10 +380,17 @@ class FrontDesk:
             del self._busy[who]
 
     def _request(
-        self, verb: str, person: Person, dataset: Dataset | None, options: dict[str, Any]
+        self,
+        verb: str,
+        person: Person,
+        dataset: Dataset | None,
+        options: dict[str, Any],
+        sent: bytes | None = None,
+        part: str | None = None,
     ) -> dict[str, Any]:
-        """Return a request as workers take it. An auditor reads ledgers as the steward does; which routes an
-        auditor may use is decided before (`auth.allow`)."""
+        """Return a request as workers take it: with `options`, or with the body that was `sent`, whose field
+        `part` they are, if that is given (`workers.packed`, `verbs.Verb`). An auditor reads ledgers as the
+        steward does; which routes an auditor may use is decided before (`auth.allow`)."""
         return {
             "verb": verb,
             "analyst": person.analyst if person.role is not Role.AUDITOR else "steward",
@@ -356,12 +399,21 @@ class FrontDesk:
             "dataset": None if dataset is None else dataset.to_json(),
             "options": options,
             "opening": self._opening,
+            "sent": sent,
+            "part": part,
         }
 
     # jobs
 
     def submit(
-        self, verb: str, person: Person, dataset: Dataset, seconds: float, options: dict[str, Any]
+        self,
+        verb: str,
+        person: Person,
+        dataset: Dataset,
+        seconds: float,
+        sent: bytes | None = None,
+        part: str | None = None,
+        **options: Any,
     ) -> str:
         """Start a job and return its id.
 
@@ -373,7 +425,7 @@ class FrontDesk:
             wrong = "you have too many unfinished jobs."
             raise HTTPError("Busy", wrong, remedy="Cancel one, or wait.", charged=False)
         job = self.store.add_job(person.name, dataset.name, verb, seconds)
-        request = self._request(verb, person, dataset, options)
+        request = self._request(verb, person, dataset, options, sent, part)
         self._jobs[job] = asyncio.get_running_loop().create_task(self._run(job, request, seconds))
         self._jobs[job].add_done_callback(lambda _: self._jobs.pop(job, None))
         return job
@@ -386,9 +438,11 @@ class FrontDesk:
         slot of its owner, and hold back the list of their releases, for good.
         """
         lane: Lane | None = None
+        key: object = None
         end = 0.0
         try:
-            async with self._job_slots:
+            turns = asyncio.Semaphore(max(1, self.settings.jobs - 1))
+            async with self._job_turns.setdefault(request["by"], turns), self._job_slots:
                 dataset = request["dataset"]
                 lane = Lane(
                     reads=True, count=1, seconds=seconds, rows=self.settings.answer_rows, per_person=1,
@@ -398,27 +452,28 @@ class FrontDesk:
                 await lane.ready()
                 end = time.monotonic() + seconds
                 self.store.begin_job(job)
-                # Its key is not needed: a job's public time is removed when it is over.
-                self.times.begin(request, seconds)
+                key = self.times.begin(request, seconds)
                 work = asyncio.ensure_future(lane.call(request, end, "job"))
                 done, _ = await asyncio.wait({work}, timeout=seconds)
-                reply = work.result() if done else {"error": TIMED_OUT, "touched": True}
+                reply: dict[str, Any] = work.result() if done else {"error": TIMED_OUT, "touched": True}
                 # The slot is kept as long: when the next job begins must not tell when this one was done.
                 await self.times.hold(reply, end - seconds, tick=seconds, limit=seconds)
                 state = "failed" if "error" in reply else "done"
-                result = reply.get("error") or reply["result"]
+                result = json.dumps(reply["error"]) if "error" in reply else reply["result"].decode()
                 self.store.set_job(job, state, result, only=("waiting", "running"))
+                self.times.end(key)
         except WorkersFailed:
             # Raised before the job has begun: nothing was sent to a process.
-            self.store.set_job(job, "failed", NOT_STARTED, only=("waiting", "running"))
+            self.store.set_job(job, "failed", json.dumps(NOT_STARTED), only=("waiting", "running"))
         except Exception:
             await asyncio.sleep(max(0.0, end - time.monotonic()))
-            self.store.set_job(job, "failed", DIED, only=("waiting", "running"))
+            self.store.set_job(job, "failed", json.dumps(DIED), only=("waiting", "running"))
             raise
         finally:
             if lane is not None:
                 lane.end()
                 await asyncio.shield(asyncio.to_thread(lane.stop))
+            self.times.drop(key)
 
     def cancel(self, job: str) -> bool:
         """Cancel a job, and return whether it was still unfinished. What it was charged stays charged."""
@@ -429,9 +484,9 @@ class FrontDesk:
         return changed
 
 
-def _result(reply: dict[str, Any]) -> dict[str, Any]:
-    """Return the result in a worker's reply; raise its error if it has one."""
+def _result(reply: dict[str, Any]) -> bytes:
+    """Return the result in a worker's reply, as JSON; raise its error if it has one."""
     if "error" in reply:
         raise HTTPError.of(reply["error"])
-    result: dict[str, Any] = reply["result"]
+    result: bytes = reply["result"]
     return result

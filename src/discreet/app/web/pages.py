@@ -20,7 +20,7 @@ import math
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from markupsafe import Markup
 
 from ... import _registry
@@ -29,13 +29,14 @@ from ..._public import Boolean, Bounds, Categories, Dates, Text
 from ...curator import values
 from ...query.parse import plain_or_quoted
 from . import api, charts
-from .auth import check_origin, cookie_name, desk_of, granted, store_of
+from .api import facts_of
+from .auth import Bounded, check_origin, cookie_name, desk_of, granted, store_of
 from .charts import harmless
 from .problems import HTTPError
-from .rendering import Anybody, Asker, form_of, render
+from .rendering import Anybody, Asker, Reader, form_of, render
 from .server_store import Dataset, Person, same
 
-router = APIRouter()
+router = APIRouter(route_class=Bounded)
 
 
 @router.get("/")
@@ -45,7 +46,7 @@ async def home(request: Request, person: Anybody) -> HTMLResponse:
     cards: list[dict[str, Any]] = []
     for dataset in store_of(request).datasets(person):
         try:
-            facts = await desk.look("describe", person, dataset)
+            facts = facts_of(await desk.look("describe", person, dataset))
         except HTTPError as error:
             cards.append({"name": dataset.name, "problem": str(error)})
             continue
@@ -143,8 +144,7 @@ def question_options(form: dict[str, str]) -> dict[str, Any]:
 async def preview(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Show the price and the expected error of a question; the page requests it while the analyst types."""
     options = question_options(await form_of(request))
-    dataset = granted(request, name, person)
-    facts = await desk_of(request).look("preview", person, dataset, in_odds=True, **options)
+    facts = await api.looked(request, name, person, "preview", in_odds=True, **options)
     cost = facts["budget"]
     chart = charts.expected(facts["columns"], facts["errors"], facts["confidence"])
     # Without an epsilon, as for a price in rho, what the question adds to the account.
@@ -167,11 +167,9 @@ async def run(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Answer a question for its price, and show the answer."""
     form = await form_of(request)
     dataset = granted(request, name, person)
-    answer = await desk_of(request).ask(
-        "sql", person, dataset, **question_options(form), fresh=form.get("fresh") == "on"
-    )
-    desk = desk_of(request)
-    description = await desk.look("describe", person, dataset)
+    desk, fresh = desk_of(request), form.get("fresh") == "on"
+    answer = facts_of(await desk.ask("sql", person, dataset, **question_options(form), fresh=fresh))
+    description = facts_of(await desk.look("describe", person, dataset))
     bought = _registry.from_json(answer["answer"])
     odds = await price_in_odds(request, dataset, person, bought)
     facts = answer_facts(bought) | {"odds": odds}
@@ -184,7 +182,7 @@ async def run(request: Request, name: str, person: Asker) -> HTMLResponse:
 async def price_in_odds(request: Request, dataset: Dataset, person: Person, answer: Any) -> str:
     """Return what the price of an answer means as odds. A worker computes it, because it may take seconds."""
     options = {"event": answer.event.to_json(), "delta": float(answer.delta or 0.0)}
-    sentence: str = (await desk_of(request).look("odds", person, dataset, **options))["odds"]
+    sentence: str = facts_of(await desk_of(request).look("odds", person, dataset, **options))["odds"]
     return sentence
 
 
@@ -318,7 +316,7 @@ async def begin_model(request: Request, name: str, person: Asker) -> HTMLRespons
     form = await form_of(request)
     epsilon, seconds = _price_and_time(request, form)
     dataset, target = granted(request, name, person), form.get("target", "")
-    public = _registry.from_json((await desk_of(request).look("describe", person, dataset))["public"])
+    public = _registry.from_json((await api.looked(request, name, person, "describe"))["public"])
     declared = dict(public.schema).get(target)
     kind = form.get("kind")
     is_number = kind == "number" or (kind != "classes" and isinstance(declared, Bounds))
@@ -326,7 +324,7 @@ async def begin_model(request: Request, name: str, person: Asker) -> HTMLRespons
     if not is_number and public.size is None:
         parameters["n"] = _number_of_people(form.get("n", ""))
     estimator = {"estimator": "Ridge" if is_number else "LogisticRegression", "parameters": parameters}
-    desk_of(request).submit("fit", person, dataset, seconds, {"estimator": estimator, "target": target})
+    desk_of(request).submit("fit", person, dataset, seconds, estimator=estimator, target=target)
     return _job_list(request, name, person, "fit")
 
 
@@ -359,8 +357,13 @@ def _price_and_time(request: Request, form: dict[str, str]) -> tuple[float, floa
 
 def _jobs(request: Request, name: str, person: Person, verb: str) -> list[dict[str, Any]]:
     """Return the person's jobs of one verb ("fit" or "synthesize") on a dataset, the newest first."""
-    jobs = [j for j in store_of(request).jobs(person.name) if j["dataset"] == name and j["verb"] == verb]
-    return [api.job_json(job) | {"result": job["result"], "created": job["created"]} for job in jobs]
+    store = store_of(request)
+    jobs = store.jobs(person, dataset=name, verb=verb)
+    # The result of a failed job is its error, which is small.
+    failed = {job["id"]: store.job(job["id"], person) for job in jobs if job["state"] == "failed"}
+    problems = {job: json.loads(row[1] or "{}") for job, row in failed.items() if row is not None}
+    own = [job for job in jobs if job["person"] == person.name]
+    return [api.job_json(j) | {"problem": problems.get(j["id"]), "created": j["created"]} for j in own]
 
 
 def _job_list(request: Request, name: str, person: Person, verb: str) -> HTMLResponse:
@@ -377,18 +380,18 @@ async def job_list(request: Request, name: str, verb: str, person: Asker) -> HTM
 @router.post("/data/{name}/jobs/{job}/cancel")
 async def cancel(request: Request, name: str, job: str, person: Asker) -> HTMLResponse:
     """Cancel a job; what it was charged stays charged."""
-    own_job = api.own_job(request, job, person)
-    desk_of(request).cancel(job)
-    return _job_list(request, name, person, own_job["verb"])
+    facts, _ = api.job_of(request, job, person)
+    await api.end_job(request, facts, person)
+    return _job_list(request, name, person, facts["verb"])
 
 
 @router.get("/data/{name}/jobs/{job}/model")
 async def model_file(request: Request, name: str, job: str, person: Asker) -> Response:
     """Download the model of a finished job, a JSON file."""
-    own_job = api.own_job(request, job, person)
-    if own_job["state"] != "done" or own_job["verb"] != "fit":
+    facts, result = api.job_of(request, job, person)
+    if facts["state"] != "done" or facts["verb"] != "fit":
         raise HTTPError("NotFound", "this job has no model.")
-    body = json.dumps(own_job["result"]["model"], indent=1)
+    body = json.dumps(json.loads(result or "{}")["model"], indent=1)
     headers = {"Content-Disposition": f'attachment; filename="model-{job[:8]}.json"'}
     return Response(body, media_type="application/json", headers=headers)
 
@@ -400,7 +403,7 @@ async def model_file(request: Request, name: str, job: str, person: Asker) -> Re
 async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Show the form that makes a synthetic copy, and the copies that can be downloaded or asked."""
     dataset, desk = granted(request, name, person), desk_of(request)
-    facts = await desk.look("describe", person, dataset)
+    facts = facts_of(await desk.look("describe", person, dataset))
     public = _registry.from_json(facts["public"])
     # A copy has no column of free text, and none that identifies people.
     left_out = {column for column, fact in public.schema if isinstance(fact, Text)} | {public.unit.column}
@@ -449,9 +452,9 @@ async def preview_copy(request: Request, name: str, person: Asker) -> HTMLRespon
     """Show the price of a copy; the page requests it while columns are chosen."""
     options, _ = await _synthesis(request, name, person)
     dataset = granted(request, name, person)
-    facts = await desk_of(request).look("preview_copy", person, dataset, **options)
+    facts = facts_of(await desk_of(request).look("preview_copy", person, dataset, **options))
     price = {"event": facts["event"], "delta": facts["delta"]}
-    odds = await desk_of(request).look("odds", person, dataset, **price)
+    odds = facts_of(await desk_of(request).look("odds", person, dataset, **price))
     cost, sentence = facts["budget"], odds["odds"]
     return render(request, "copy_preview.html", name=name, facts=facts, cost=cost, odds=sentence)
 
@@ -461,7 +464,7 @@ async def begin_copy(request: Request, name: str, person: Asker) -> HTMLResponse
     """Submit a job that makes a copy."""
     options, form = await _synthesis(request, name, person)
     _, seconds = _price_and_time(request, form)
-    desk_of(request).submit("synthesize", person, granted(request, name, person), seconds, options)
+    desk_of(request).submit("synthesize", person, granted(request, name, person), seconds, **options)
     return _job_list(request, name, person, "synthesize")
 
 
@@ -529,6 +532,31 @@ everyone.roles = ()  # type: ignore[attr-defined]
 Everyone = Depends(everyone)
 
 
+@router.get("/healthz", dependencies=[Everyone])
+async def health(request: Request) -> JSONResponse:
+    """Say whether requests are answered: 200, or 503 while no worker is ready."""
+    desk = desk_of(request)
+    is_ready = desk.previews.ready_workers > 0 and desk.data.ready_workers > 0
+    return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
+
+
+@router.get("/metrics")
+async def metrics(request: Request, person: Reader) -> PlainTextResponse:
+    """Return counts for Prometheus, to stewards and auditors: they tell when others' work is done."""
+    desk, store = desk_of(request), store_of(request)
+    lanes = {"preview": desk.previews, "data": desk.data, "slow": desk.slow_free}
+    states = store.count_jobs()
+    counts = request.app.state.counts
+    lines = [
+        *(f'discreet_requests_total{{method="{m}",status="{s}"}} {n}' for (m, s), n in counts.items()),
+        *(f'discreet_workers_ready{{lane="{name}"}} {lane.ready_workers}' for name, lane in lanes.items()),
+        *(f'discreet_workers_ended_total{{lane="{name}"}} {lane.ended}' for name, lane in lanes.items()),
+        *(f'discreet_jobs{{state="{state}"}} {n}' for state, n in states.items()),
+        f"discreet_questions_waiting {desk.waiting}",
+    ]
+    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+
 @router.get("/login", dependencies=[Everyone])
 async def login_page(request: Request) -> HTMLResponse:
     """Show the form that takes a token, or a name and a password."""
@@ -540,7 +568,8 @@ async def login(request: Request) -> Response:
     """Open a browser session."""
     check_origin(request)
     settings, store = request.app.state.settings, store_of(request)
-    _count_guess(request)
+    address = request.client.host if request.client else "?"
+    _count_guess(request, address)
     form = await form_of(request)
     name = form.get("name", "").strip()
     if form.get("token") or not name:
@@ -552,6 +581,9 @@ async def login(request: Request) -> Response:
         wrong = WRONG_NAME if name else WRONG_TOKEN
         context = {"wrong": wrong, "by_name": name[:64], "tokens": settings.demo_tokens}
         return render(request, "login.html", 401, **context)
+    # Behind a proxy all come from one address: there only wrong guesses count, and right ones by name.
+    request.app.state.gate.logins.give_back(address)
+    _count_guess(request, f"person {person.name}")
     response = RedirectResponse("/", 303)
     response.set_cookie(
         cookie_name(settings),
@@ -565,10 +597,9 @@ async def login(request: Request) -> Response:
     return response
 
 
-def _count_guess(request: Request) -> None:
-    """Refuse an address that sends too many passwords or tokens per minute."""
-    address = request.client.host if request.client else "?"
-    if not request.app.state.gate.logins.take(address):
+def _count_guess(request: Request, who: str) -> None:
+    """Refuse an address or a person that sends too many passwords or tokens per minute."""
+    if not request.app.state.gate.logins.take(who):
         raise HTTPError("TooManyRequests", "too many log-ins. Wait a minute.", {"Retry-After": "60"})
 
 
@@ -592,10 +623,11 @@ async def account_page(request: Request, person: Anybody) -> HTMLResponse:
 @router.post("/account")
 async def set_password(request: Request, person: Anybody) -> HTMLResponse:
     """Set the person's password, with which they can log in without a token for as long as that lasts."""
-    _count_guess(request)
+    _count_guess(request, f"person {person.name}")
     form = await form_of(request)
     first, second = form.get("password", ""), form.get("again", "")
     if not same(first.encode(), second.encode()):
         raise InvalidInput("the two passwords differ. Nothing was changed.")
-    await asyncio.to_thread(store_of(request).set_password, person, first, form.get("old", ""))
+    cookie = request.cookies.get(cookie_name(request.app.state.settings), "")
+    await asyncio.to_thread(store_of(request).set_password, person, first, form.get("old", ""), cookie)
     return render(request, "account.html", person=person, has_password=True, done=True)

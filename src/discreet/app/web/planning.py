@@ -18,7 +18,7 @@ from ...explaining.odds import odds
 from ...explaining.subjects import USUAL_DELTA, explain_event
 from ...planning import Item, Model, PlannedQuery, Together
 from ..estimator_json import describe_estimator, estimator_of
-from .bookkeeping import visible_releases
+from .bookkeeping import charge_of, find_release
 from .sessions import Desk, Request, Result, exact, numbers, session_of
 
 
@@ -65,9 +65,9 @@ def explain(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     audience, delta = options.pop("audience", None), options.pop("delta", None)
     text, epsilon, number = options.pop("sql", None), options.get("epsilon"), options.pop("number", None)
-    # `horizon`, the time up to which charges are shown, is read from the request by `visible_releases`;
-    # `Session.explain` has no such option.
-    options.pop("horizon", None)
+    # The times up to which charges are shown are read from the request by `visible_releases`;
+    # `Session.explain` has no such options.
+    options.pop("horizon", None), options.pop("hidden", None)
     if number is not None:
         unit = session.public.unit
         return explanation_json(_explain_release(desk, request, number, audience or "public", delta, unit))
@@ -94,21 +94,16 @@ def _explain_release(
     desk: Desk, request: Request, number: int, audience: str, delta: float | None, unit: Unit
 ) -> Explanation:
     """Explain a stored release; refused if the caller may not see it."""
-    for shown, _, charge in visible_releases(desk, request):
-        if shown == number:
-            event = _registry.from_json(charge.body["event"])
-            title = f"What release {number} means for one person"
-            facts = (("Asked", str(charge.body.get("text") or "a mechanism")),)
-            release_delta = delta if delta is not None else _delta_of(charge, event)
-            return explain_event(
-                event,
-                delta=release_delta,
-                audience=audience,
-                title=title,
-                facts=facts,
-                unit=unit,
-            )
-    raise InvalidInput(f"no stored release of yours has the number {number}.")
+    charge = charge_of(desk, request, find_release(desk, request, number))
+    event = _registry.from_json(charge.body["event"])
+    return explain_event(
+        event,
+        delta=delta if delta is not None else _delta_of(charge, event),
+        audience=audience,
+        title=f"What release {number} means for one person",
+        facts=(("Asked", str(charge.body.get("text") or "a mechanism")),),
+        unit=unit,
+    )
 
 
 def _delta_of(charge: Any, event: Any) -> float:

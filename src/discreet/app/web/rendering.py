@@ -18,7 +18,7 @@ from ...tables.source import quoted
 from .auth import ASKERS, EVERYBODY, allow, check_role
 from .charts import FILTERS
 from .problems import HTTPError
-from .server_store import Person
+from .server_store import Person, Role
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -96,3 +96,4 @@ def page_person(*roles: Any) -> Any:
 # The parameter types of pages for everybody who is logged in, and for those who may ask questions.
 Anybody = Annotated[Person, Depends(page_person(*EVERYBODY))]
 Asker = Annotated[Person, Depends(page_person(*ASKERS))]
+Reader = Annotated[Person, Depends(page_person(Role.STEWARD, Role.AUDITOR))]

@@ -1,13 +1,14 @@
-"""Builds the application: routes, error responses, headers, limits on bodies, and an access log that holds no
-names, questions or addresses.
-
-Limits the size of request bodies: a body that is too long is refused before it is read into memory.
-"""
+"""Builds the application: routes, error responses, headers, and an access log without names, questions and
+addresses."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,82 +17,29 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.staticfiles import StaticFiles
+from pydantic.json_schema import models_json_schema
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ... import __version__
 from ..._errors import DiscreetError
 from ..requests import error_json
 from . import api, bodies, pages, steward_pages
-from .auth import Gate
+from .auth import SAFE, SCHEMA, Gate, Rates
 from .front_desk import FrontDesk
 from .problems import HTTPError
 from .rendering import error_page
 from .server_store import ServerStore
 from .settings import Settings
 
-# The one route that takes larger bodies.
-UPLOAD = "/steward/upload"
-
-
-class _TooLong(Exception):
-    """The body has more bytes than the limit."""
-
-
-class BodyLimit:
-    """ASGI middleware that refuses a body above the limit: by its Content-Length, and by counting its bytes.
-
-    The limits are in bytes: `uploads` for the route `UPLOAD`, `requests` for all others.
-    """
-
-    def __init__(self, app: Any, requests: int, uploads: int) -> None:
-        self.app, self.requests, self.uploads = app, requests, uploads
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                # The server has no routes for WebSockets.
-                await send({"type": "websocket.close", "code": 1008})
-                return
-            await self.app(scope, receive, send)
-            return
-        limit = self.uploads if scope["path"] == UPLOAD else self.requests
-        claimed = dict(scope["headers"]).get(b"content-length", b"0")
-        # Only 20 digits are read: Python refuses to parse thousands, and 20 are above any limit.
-        if not claimed.isdigit() or int(claimed[:20]) > limit:
-            await self._refuse(scope, receive, send, limit)
-            return
-        total, refused = 0, False
-
-        async def receive_counted() -> Any:
-            nonlocal total
-            message = await receive()
-            total += len(message.get("body", b""))
-            if total > limit:
-                raise _TooLong
-            return message
-
-        async def send_or_refuse(message: Any) -> None:
-            nonlocal refused
-            if total > limit:
-                # The route could not read the whole body, and may answer with another error: the length is
-                # the true reason.
-                if not refused:
-                    refused = True
-                    await self._refuse(scope, receive, send, limit)
-                return
-            await send(message)
-
-        try:
-            await self.app(scope, receive_counted, send_or_refuse)
-        except _TooLong:
-            await send_or_refuse({})
-
-    async def _refuse(self, scope: Any, receive: Any, send: Any, limit: int) -> None:
-        error = HTTPError("TooLarge", f"a request has at most {limit:,} bytes here. Nothing was done.")
-        await error.response()(scope, receive, send)
-
-
 LOG = logging.getLogger("discreet.access")
+# How many requests were answered, by method and status (`pages.metrics`).
+COUNTS: Counter[tuple[str, int]] = Counter()
+# Lines about refused writes: one a second, and up to 100 at once. Chosen by hand, not tuned.
+LINES = Rates(1.0, 100)
+# What a full disk, or one that cannot be written, says.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 STATIC = Path(__file__).parent / "static"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -128,15 +76,20 @@ def build(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
+        # A redirect to the path with another slash would name the address behind a proxy.
+        redirect_slashes=False,
     )
-    app.state.settings, app.state.store = settings, store
+    app.state.settings, app.state.store, app.state.counts = settings, store, COUNTS
     app.state.gate, app.state.desk = Gate(settings, store), FrontDesk(settings, store)
     app.include_router(api.router)
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(steward_pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     _add_error_handlers(app)
-    _add_middleware(app, settings)
+    _describe_bodies(app)
+    transport = {"Strict-Transport-Security": "max-age=31536000"} if settings.secure else {}
+    names = {*settings.hosts, settings.host}
+    app.add_middleware(Door, names=names, headers=HEADERS | transport, kept="/static/")
     return app
 
 
@@ -153,10 +106,9 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def from_validation(request: Request, error: RequestValidationError) -> Response:
-        # Say which field is wrong and why, but do not repeat its value.
-        first = error.errors()[0] if error.errors() else {"loc": (), "msg": "not valid"}
-        field = str(first["loc"][1]) if len(first["loc"]) > 1 else None
-        wrong = f"{bodies.problem(first)}."
+        # Of a path or a query: bodies are validated by `bodies.parse`.
+        first = error.errors()[0]
+        wrong, field = f"{bodies.problem(first)}.", str(first["loc"][1])
         return await from_route(request, HTTPError("InvalidRequest", wrong, option=field, charged=False))
 
     @app.exception_handler(HTTPException)
@@ -166,43 +118,109 @@ def _add_error_handlers(app: FastAPI) -> None:
         what, status = f"{error.detail}. Nothing was done.", error.status_code
         return await from_route(request, HTTPError(kind, what, dict(error.headers or {}), status=status))
 
+    @app.exception_handler(sqlite3.OperationalError)
+    @app.exception_handler(OSError)
+    async def from_disk(request: Request, error: Exception) -> Response:
+        if isinstance(error, OSError) and error.errno not in FULL:
+            raise error
+        LOG.error("the server cannot write its files: %s", error)
+        wrong = "the server cannot write its files now. What was charged stays charged."
+        return await from_route(request, HTTPError("Busy", wrong, remedy="Tell the steward."))
+
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        # The text of the error stays in the server's log. Starlette sends this response past the middleware
-        # of `_add_middleware`, so that its headers are set here.
+        # The text of the error stays in the server's log. Starlette sends this response past `Door`, so that
+        # its headers are set here.
         response = await from_route(request, HTTPError("InternalError", FAULT))
         response.headers.update(HEADERS | {"Cache-Control": "no-store"})
         return response
 
 
-def host_name(request: Request) -> str:
-    """Return the Host header of a request without the port."""
-    host = request.headers.get("host", "")
+def host_name(host: str) -> str:
+    """Return a Host header without the port."""
     # An IPv6 address is in brackets, and has colons itself.
     return host if host.endswith("]") else host.rsplit(":", 1)[0]
 
 
-def _add_middleware(app: FastAPI, settings: Settings) -> None:
-    """Check the host of every request, and set the headers of every response."""
-    allowed = {*settings.hosts, settings.host}
+class Door:
+    """ASGI middleware that checks the host of every request, sets the headers of every response, and logs.
+    Browsers keep what is below the path `kept` only."""
 
-    @app.middleware("http")
-    async def around(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    def __init__(self, app: Any, names: set[str], headers: dict[str, str], kept: str | None = None) -> None:
+        self.app, self.names, self.headers, self.kept = app, names, headers, kept
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for header, value in self.headers.items():
+                    headers.setdefault(header, value)
+                if self.kept is None or not scope["path"].startswith(self.kept):
+                    headers["Cache-Control"] = "no-store"
+                # The pattern of the route, not its path, which holds names.
+                pattern, status = getattr(scope.get("route"), "path", "-"), message["status"]
+                COUNTS[scope["method"], status] += 1
+                # Not those of strangers, and of nobody very many: a log must not fill the disk.
+                is_refused_write = status >= 400 and status not in (401, 429) and scope["method"] not in SAFE
+                level = logging.WARNING if is_refused_write and LINES.take("") else logging.INFO
+                LOG.log(level, "%s %s %d", scope["method"], pattern, status)
+            await send(message)
+
+        app = self.app
         # Another site may have let its own name point to this address (DNS rebinding).
-        if host_name(request) not in allowed:
-            wrong_name = "this server does not go by that name (--name NAME)."
-            response: Response = HTTPError("InvalidInput", wrong_name).response()
-        else:
-            response = await call_next(request)
-        for header, value in HEADERS.items():
-            response.headers.setdefault(header, value)
-        if not request.url.path.startswith("/static/"):
-            response.headers["Cache-Control"] = "no-store"
-        if settings.secure:
-            response.headers["Strict-Transport-Security"] = "max-age=31536000"
-        route: Any = request.scope.get("route")
-        # The pattern of the route, not its path, which holds names.
-        LOG.info("%s %s %d", request.method, getattr(route, "path", "-"), response.status_code)
-        return response
+        if host_name(Headers(scope=scope).get("host", "")) not in self.names:
+            app = HTTPError("InvalidInput", "this server does not go by that name (--name NAME).").response()
+        await app(scope, receive, send_with_headers)
 
-    app.add_middleware(BodyLimit, requests=settings.request_bytes, uploads=settings.upload_bytes)
+
+# Seconds from the opening of a connection, or from the first byte of a later request, until the end of its
+# header. Chosen by hand, not tuned.
+HEADER_SECONDS = 10.0
+
+
+class HeaderLimit(H11Protocol):
+    """A connection that is closed if the header of a request takes too long to arrive: a client that sends a
+    byte a minute would have it for as long as it likes."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Run the timer while a header is awaited, from its first byte on."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+
+def _describe_bodies(app: FastAPI) -> None:
+    """Add the bodies to the OpenAPI document: no route takes one as a parameter (`auth.sent`)."""
+    describe = app.openapi
+    kinds = {kind for route in api.router.routes if (kind := getattr(route, "kind", None)) is not None}
+
+    def with_bodies() -> dict[str, Any]:
+        document = describe()
+        modes: Any = [(kind, "validation") for kind in sorted(kinds, key=lambda kind: kind.__name__)]
+        _, schemas = models_json_schema(modes, ref_template=SCHEMA)
+        document["components"]["schemas"] |= schemas["$defs"]
+        return document
+
+    app.openapi = with_bodies  # type: ignore[method-assign]

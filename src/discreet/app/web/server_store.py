@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import os
 import secrets
 import sqlite3
@@ -109,6 +108,10 @@ class Person:
         return STEWARD if self.role is Role.STEWARD else self.name
 
 
+# Stands for whoever may see everything.
+ANY_STEWARD = Person("", Role.STEWARD)
+
+
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """Says where a dataset, its schema and its ledger are."""
@@ -148,6 +151,11 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE TABLE IF NOT EXISTS former (name TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS actions (time REAL NOT NULL, person TEXT NOT NULL, action TEXT NOT NULL);
 """
+# What each version of server.db changed in these tables; the file says how many of them it has.
+_CHANGES = (
+    # when a job that had begun has ended: as a job is cancelled, its public time is not over
+    "ALTER TABLE jobs ADD COLUMN ended REAL; CREATE INDEX jobs_of ON jobs (person, state)",
+)
 # The characters that the name of a person may have.
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@")
 # A person with a password in force. Parameters: the time, and the name of the person.
@@ -161,13 +169,23 @@ _VISIBLE = (
     "SELECT d.name, d.data, d.schema, d.ledger FROM datasets d LEFT JOIN grants g "
     "ON g.dataset = d.name AND g.person = ? WHERE (? OR g.person IS NOT NULL)"
 )
+_VISIBLE_NAMES = _VISIBLE.replace("d.name, d.data, d.schema, d.ledger", "d.name")
+_ENDED = "ended = CASE WHEN state = 'running' THEN ? END"
+# What a list of jobs shows. The result is not among it: it may be large.
+_JOB = ("id", "person", "dataset", "verb", "state", "created", "seconds")
 
 
 class ServerStore:
     """Keeps one SQLite file and one key, used from the front process only."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise InvalidInput(
+                f"the folder {str(folder)!r} (--state) cannot be made ({error.strerror}). "
+                "Nothing was started."
+            ) from None
         self._key = load_key(folder / "server.key")
         self._lock = threading.RLock()
         self._db = sqlite3.connect(folder / "server.db", check_same_thread=False, isolation_level=None)
@@ -175,6 +193,14 @@ class ServerStore:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA foreign_keys=ON")
         self._db.executescript(_TABLES)
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version > len(_CHANGES):
+            raise InvalidInput(
+                f"{folder / 'server.db'} is of version {version}, and this discreet knows versions up to "
+                f"{len(_CHANGES)}. Nothing was changed. Start the server with the newer discreet."
+            )
+        for number, change in enumerate(_CHANGES[version:], version + 1):
+            self._db.executescript(f"BEGIN; {change}; PRAGMA user_version={number}; COMMIT")
         # A digest that no token has. Tokens with an unknown id are compared with it, so that refusing them
         # takes as long as refusing others.
         self._nobody = secrets.token_bytes(32)
@@ -199,6 +225,16 @@ class ServerStore:
                 "first, or give each server a --state of its own."
             )
         self._claim = claim
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy database and key to a folder, also while they are used: what SQLite copies is one state."""
+        for name in ("server.db", "server.key"):
+            os.close(_system.create_file(folder / name))
+        copied = sqlite3.connect(folder / "server.db")
+        self._db.backup(copied)
+        copied.execute("PRAGMA journal_mode=DELETE")
+        copied.close()
+        (folder / "server.key").write_bytes(self._key)
 
     def close(self) -> None:
         self._db.close()
@@ -261,8 +297,9 @@ class ServerStore:
         rows = self._rows("SELECT role FROM people WHERE name = ?", name)
         return Role(rows[0][0]) if rows else None
 
-    def set_password(self, person: Person, password: str, old: str) -> None:
-        """Store the argon2id hash of a password; the hash is slow because passwords can be guessed.
+    def set_password(self, person: Person, password: str, old: str, cookie: str = "") -> None:
+        """Store the argon2id hash of a password; the hash is slow because passwords can be guessed. The
+        person's browser sessions end, but for that of the `cookie`.
 
         The password ends with the token by which the person was found, and one that is in force is replaced
         only by who knows it: nobody stays longer than their tokens.
@@ -282,6 +319,8 @@ class ServerStore:
                 "UPDATE people SET password = ?, password_token = ? WHERE name = ?",
                 (hashed, person.credential, person.name),
             )
+            kept = token_digest(self._key, cookie)
+            db.execute("DELETE FROM sessions WHERE person = ? AND digest != ?", (person.name, kept))
 
     def has_password(self, name: str) -> bool:
         """Return whether a person has a password that is in force."""
@@ -390,6 +429,12 @@ class ServerStore:
                     f"there is a dataset named {dataset.name!r} already. Nothing was added."
                 ) from None
 
+    def remove_dataset(self, name: str) -> None:
+        """Forget a dataset, with its grants and jobs; its files, and what was charged, stay."""
+        with self._write() as db:
+            db.execute("DELETE FROM jobs WHERE dataset = ?", (name,))
+            db.execute("DELETE FROM datasets WHERE name = ?", (name,))
+
     def datasets(self, person: Person) -> list[Dataset]:
         """Return the datasets that a person may see: all, but to an analyst only those granted to them."""
         rows = self._rows(_VISIBLE + " ORDER BY d.name", person.name, person.role != Role.ANALYST)
@@ -423,7 +468,7 @@ class ServerStore:
         job = secrets.token_hex(16)
         with self._write() as db:
             db.execute(
-                "INSERT INTO jobs VALUES (?, ?, ?, ?, 'waiting', ?, ?, NULL)",
+                "INSERT INTO jobs VALUES (?, ?, ?, ?, 'waiting', ?, ?, NULL, NULL)",
                 (job, person, dataset, verb, time.time(), seconds),
             )
         return job
@@ -436,48 +481,89 @@ class ServerStore:
                 (time.time(), job),
             )
 
-    def set_job(self, job: str, state: str, result: Any = None, *, only: tuple[str, ...] = ()) -> bool:
-        """Set the state and the result of a job, and return whether there was such a job; with `only`, it is
-        changed only if its state is one of these."""
-        text = None if result is None else json.dumps(result)
+    def set_job(self, job: str, state: str, result: str | None = None, *, only: tuple[str, ...] = ()) -> bool:
+        """Set the state of a job and its result, a JSON text, and return whether there was such a job; with
+        `only`, it is changed only if its state is one of these."""
         condition = f" AND state IN ({','.join('?' * len(only))})" if only else ""
         with self._write() as db:
             done = db.execute(
-                f"UPDATE jobs SET state = ?, result = ? WHERE id = ?{condition}", (state, text, job, *only)
+                f"UPDATE jobs SET state = ?, result = ?, {_ENDED} WHERE id = ?{condition}",
+                (state, result, time.time(), job, *only),
             )
         return done.rowcount > 0
 
-    def jobs(self, person: str | None = None, job: str | None = None) -> list[dict[str, Any]]:
-        """Return the latest 200 jobs, the newest first; with `person` only that person's, with `job` (an id)
-        only that one."""
+    def jobs(
+        self,
+        person: Person,
+        *,
+        dataset: str | None = None,
+        verb: str | None = None,
+        last: int = 200,
+        first: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the person's latest jobs on datasets that they may still see, the newest first, or with
+        `first` so many from that one on, the oldest first; of a steward, everybody's. No result is read."""
+        everybody = person.role is Role.STEWARD
         rows = self._rows(
-            "SELECT id, person, dataset, verb, state, created, seconds, result FROM jobs "
-            "WHERE (? IS NULL OR person = ?) AND (? IS NULL OR id = ?) ORDER BY created DESC LIMIT 200",
-            person, person, job, job,
+            f"SELECT {', '.join(_JOB)} FROM jobs WHERE (? OR person = ?) AND dataset IN ({_VISIBLE_NAMES}) "
+            "AND (? IS NULL OR dataset = ?) AND (? IS NULL OR verb = ?) "
+            f"ORDER BY rowid {'DESC' if first is None else ''} LIMIT ? OFFSET ?",
+            everybody, person.name, person.name, everybody, dataset, dataset, verb, verb, last, first or 0,
         )  # fmt: skip
-        names = ("id", "person", "dataset", "verb", "state", "created", "seconds", "result")
-        jobs = [dict(zip(names, row, strict=True)) for row in rows]
-        return [j | {"result": None if j["result"] is None else json.loads(j["result"])} for j in jobs]
+        return [dict(zip(_JOB, row, strict=True)) for row in rows]
 
-    def unfinished_jobs(self, person: str) -> list[dict[str, Any]]:
-        """Return all jobs of a person that wait or run."""
+    def job(self, job: str, person: Person) -> tuple[dict[str, Any], str | None] | None:
+        """Return a job that the person may see, and its result, a JSON text."""
+        everybody = person.role is Role.STEWARD
         rows = self._rows(
-            "SELECT id, dataset, created FROM jobs WHERE person = ? AND state IN ('waiting', 'running')",
-            person,
-        )
+            f"SELECT {', '.join(_JOB)}, result FROM jobs WHERE id = ? AND (? OR person = ?) "
+            f"AND dataset IN ({_VISIBLE_NAMES})",
+            job, everybody, person.name, person.name, everybody,
+        )  # fmt: skip
+        return (dict(zip(_JOB, rows[0][:-1], strict=True)), rows[0][-1]) if rows else None
+
+    def count_jobs(self) -> dict[str, int]:
+        """Return how many jobs are in each state."""
+        return dict(self._rows("SELECT state, COUNT(*) FROM jobs GROUP BY state"))
+
+    def unfinished_jobs(self, person: str | None = None, dataset: str | None = None) -> list[dict[str, Any]]:
+        """Return all jobs of a person, or on a dataset, that wait or run."""
+        rows = self._rows(
+            "SELECT id, dataset, created FROM jobs WHERE state IN ('waiting', 'running') "
+            "AND (? IS NULL OR person = ?) AND (? IS NULL OR dataset = ?)", person, person, dataset, dataset,
+        )  # fmt: skip
         return [{"id": job, "dataset": dataset, "created": created} for job, dataset, created in rows]
+
+    def dropped_jobs(self, person: str) -> list[tuple[str, float, float]]:
+        """Return the dataset, begin and end of the jobs of a person that ended before their public time, if
+        that is not over: what they stored is not shown until then. Processes are killed within a second."""
+        rows = self._rows(
+            "SELECT dataset, created, ended + 1 FROM jobs WHERE person = ? AND ended IS NOT NULL "
+            "AND state IN ('cancelled', 'interrupted') AND created + seconds > ?", person, time.time(),
+        )  # fmt: skip
+        return [(dataset, begun, ended) for dataset, begun, ended in rows]
 
     def interrupt_jobs(self) -> None:
         """Mark all jobs that wait or run as interrupted; called when the server starts, as its last end has
         ended them. What they were charged stays charged."""
         with self._write() as db:
-            db.execute("UPDATE jobs SET state = 'interrupted' WHERE state IN ('waiting', 'running')")
+            db.execute(
+                f"UPDATE jobs SET state = 'interrupted', {_ENDED} WHERE state IN ('waiting', 'running')",
+                (time.time(),),
+            )
 
     def record(self, person: str, action: str) -> None:
         """Record an action of a steward."""
         with self._write() as db:
             db.execute("INSERT INTO actions VALUES (?, ?, ?)", (time.time(), person, action))
 
-    def actions(self, last: int = 100) -> list[tuple[float, str, str]]:
-        rows = self._rows("SELECT time, person, action FROM actions ORDER BY rowid DESC LIMIT ?", last)
+    def actions(self, last: int = 100, first: int | None = None) -> list[tuple[float, str, str]]:
+        """Return the latest actions of stewards, the newest first; with `first` so many from that one on, the
+        oldest first."""
+        order = "DESC" if first is None else "ASC"
+        rows = self._rows(
+            f"SELECT time, person, action FROM actions ORDER BY rowid {order} LIMIT ? OFFSET ?",
+            last,
+            first or 0,
+        )
         return [(float(when), who, what) for when, who, what in rows]

@@ -30,20 +30,25 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ... import _registry, tables
-from ..._errors import InvalidInput
+from ..._errors import DiscreetError, InvalidInput
 from ...curator import STEWARD, Key, Ledger, books
 from ...curator.closed_ledger import Books, NoData
 from ...curator.curator import key_path
+from ...curator.entries import Entry
+from ...curator.tickets import STATE, TICKET
 from ...session import Session
 from ...session import open as open_session
 from ...tables.schema import data_of
 from .. import requests
 
+# The tag of a synthetic copy, whose package is only imported where one is made or drawn.
+COPY = "synthetic.Fitted"
 # Endings of database files, which hold several tables.
 DATABASES = (".duckdb", ".db", ".ddb")
 # Endings of files in the folders of data that are no data.
@@ -149,27 +154,64 @@ def _flat(value: Any) -> str:
     return " ".join(map(_flat, value)) if isinstance(value, list) else str(value)
 
 
-@dataclass(slots=True)
-class OwnNumbers:
-    """The charges and served answers in one ledger, by analyst. A worker keeps this object, so that each call
-    of `of` reads only the entries after `_seen`, the last one that was read."""
+class Stored(NamedTuple):
+    """What the index knows of a stored release: its charge, whose it is, the tag of its value, and of a copy
+    its method and columns."""
 
-    _owned: dict[str, list[int]] = field(default_factory=dict)
+    charge: int
+    analyst: str
+    tag: str
+    copied: dict[str, Any] | None
+
+
+@dataclass(slots=True)
+class Index:
+    """What is whose in one ledger, by numbers of entries: lists need no values, and large ones are read once.
+
+    A worker keeps this object, so that each `update` reads only the entries after `_seen`.
+    """
+
+    # charges and served answers by analyst; by charge its time and the tag of its mechanism, and its tickets
+    # and states; stored releases; by analyst, the first entry that served each of somebody else's releases
+    owned: dict[str, list[int]] = field(default_factory=dict)
+    charges: dict[int, tuple[str, str]] = field(default_factory=dict)
+    about: dict[int, list[int]] = field(default_factory=dict)
+    releases: dict[int, Stored] = field(default_factory=dict)
+    served: dict[str, dict[int, int]] = field(default_factory=dict)
     _seen: int = 0
 
-    def of(self, ledger: Ledger, analyst: str) -> Numbers:
-        """Return the numbers of an analyst, with all entries up to now."""
-        if analyst == STEWARD:
-            return Numbers(None)
+    def update(self, ledger: Ledger) -> Index:
+        """Read the entries that were written since the last time."""
         newest = ledger.anchor.seq
         # without asking for the page after the last one, which would open the ledger again
         for entry in ledger.entries(after=self._seen) if self._seen < newest else ():
-            if entry.kind in (books.SPENDING, books.SERVED):
-                self._owned.setdefault(str(entry.body.get("analyst")), []).append(entry.seq)
+            self._add(entry)
             self._seen = entry.seq
             if self._seen >= newest:
                 break
-        return Numbers(self._owned.get(analyst, []))
+        return self
+
+    def _add(self, entry: Entry) -> None:
+        body, analyst = entry.body, str(entry.body.get("analyst"))
+        if entry.kind in (books.SPENDING, books.SERVED):
+            self.owned.setdefault(analyst, []).append(entry.seq)
+        if entry.kind == books.SPENDING:
+            self.charges[entry.seq] = entry.time, str((body.get("mechanism") or {}).get("type"))
+        elif entry.kind == books.SERVED:
+            self.served.setdefault(analyst, {}).setdefault(body["release"], entry.seq)
+        elif entry.kind in (TICKET, STATE):
+            self.about.setdefault(body["charge"], []).append(entry.seq)
+        elif entry.kind == "release" and "value" in body:
+            # A release whose value is not stored in its entry cannot be shown.
+            value = body["value"]
+            # A tuple with one item, written as {"tuple": [item]}, is what its item is.
+            items = value.get("tuple") if isinstance(value, dict) else None
+            item = items[0] if isinstance(items, list) and len(items) == 1 else value
+            tag, copied = str(item.get("type") if isinstance(item, dict) else None), None
+            if tag == COPY and item is value:
+                columns = [column["column"] for column in value["domain"]["columns"]]
+                copied = {"method": value["method"], "columns": columns}
+            self.releases[entry.seq] = Stored(body["charge"], analyst, tag, copied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +276,9 @@ class Desk:
     # synthetic copies that were drawn before, the one used last at the end (`copies._copy_of`)
     copies: dict[Any, Any] = field(default_factory=dict)
     _sessions: dict[str, Session] = field(default_factory=dict)
-    _numbers: dict[str, OwnNumbers] = field(default_factory=dict)
+    _indices: dict[str, Index] = field(default_factory=dict)
+    # when each ledger's file was changed before `catch_up` read it last
+    _changed: dict[str, int] = field(default_factory=dict)
 
     def session(self, dataset: dict[str, str], analyst: str, periods: Sequence[str] = ()) -> Session:
         """Return the session of a person on a dataset; `periods` are those of `Session.during`."""
@@ -244,10 +288,25 @@ class Desk:
         analyst_session = steward_session if analyst == STEWARD else steward_session.as_analyst(analyst)
         return analyst_session.during(*periods) if periods else analyst_session
 
+    def index(self, dataset: dict[str, str]) -> Index:
+        """Return the index of a dataset's ledger, with all entries up to now."""
+        return self._indices.setdefault(dataset["ledger"], Index()).update(
+            self.session(dataset, STEWARD).ledger
+        )
+
+    def catch_up(self) -> None:
+        """Read the new entries of all ledgers that were listed before, while nobody waits: the first list
+        after many large answers would read them all."""
+        for ledger, index in self._indices.items():
+            with suppress(DiscreetError, OSError):
+                changed = os.stat(ledger).st_mtime_ns
+                if changed != self._changed.get(ledger):
+                    index.update(self._sessions[ledger].ledger)
+                    self._changed[ledger] = changed
+
     def numbers(self, dataset: dict[str, str], analyst: str) -> Numbers:
         """Return the numbers under which a person sees the entries of a dataset's ledger."""
-        own_numbers = self._numbers.setdefault(dataset["ledger"], OwnNumbers())
-        return own_numbers.of(self.session(dataset, analyst).ledger, analyst)
+        return Numbers(None if analyst == STEWARD else self.index(dataset).owned.get(analyst, []))
 
     def _open(self, dataset: dict[str, str]) -> Session:
         """Open a dataset as the steward; without its table if this worker may not read."""

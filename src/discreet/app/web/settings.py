@@ -11,7 +11,7 @@ from ... import _require
 from ..._errors import InvalidInput
 from ..._require import POSITIVE, at_least, at_most
 from ...tables.engines.postgres_tables import is_address
-from ..requests import ledger_name
+from ..requests import ledger_name, refuse_password
 from .sessions import Folders
 
 # A finite number above zero, and an integer of at least 1.
@@ -61,7 +61,9 @@ class Settings:
     # requests of one person: `rate` per second, and up to `burst` at once (`auth.Rates`)
     rate: Amount = 20.0
     burst: Count = 60
-    # log-ins from one address per minute, whether they fail or not
+    # the most connections at a time
+    connections: Count = 1000
+    # log-ins that fail from one address per minute, and those of one person
     logins: Count = 10
     # the largest request body, and the largest file that the steward may upload
     request_bytes: Count = 1 << 20
@@ -77,6 +79,7 @@ class Settings:
     demo_tokens: tuple[tuple[str, str, str], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
+        refuse_password(self.ledger or "")
         if self.ledger is not None and (not is_address(self.ledger) or "::" in self.ledger):
             raise InvalidInput(
                 "a database for ledgers is given as postgresql://user@host/database, without a table; the "

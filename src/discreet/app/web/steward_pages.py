@@ -18,17 +18,17 @@ from starlette.datastructures import UploadFile
 from ... import _system
 from ..._errors import DiscreetError, InvalidInput
 from . import api, bodies, charts
-from .auth import desk_of, granted, store_of
+from .api import facts_of
+from .auth import Bounded, desk_of, granted, store_of
 from .bookkeeping import policy_fingerprint
 from .charts import exact
 from .problems import HTTPError
-from .rendering import form_of, page_person, render
+from .rendering import Reader, form_of, page_person, render
 from .server_store import Person, Role
 from .settings import Settings
 
-router = APIRouter()
+router = APIRouter(route_class=Bounded)
 Steward = Annotated[Person, Depends(page_person(Role.STEWARD))]
-Reader = Annotated[Person, Depends(page_person(Role.STEWARD, Role.AUDITOR))]
 # Endings of files that can be added as data.
 _DATA = (".parquet", ".csv", ".tsv", ".gz", ".zst", ".duckdb")
 # The most files that the form lists. Chosen by hand, not tuned, as are the limits of 200 lines on the other
@@ -46,9 +46,9 @@ async def _books(request: Request, name: str, person: Person, code: int = 200, *
     """Return the page of the books. `typed`: what stands in the form that changes budgets, and what is wrong
     with it; by default the form holds the present budgets."""
     dataset, desk = granted(request, name, person), desk_of(request)
-    spending = await desk.look("spending", person, dataset)
-    ledger = await desk.look("ledger", person, dataset, last=200)
-    policy = await desk.look("policy", person, dataset)
+    spending = facts_of(await desk.look("spending", person, dataset))
+    ledger = facts_of(await desk.look("ledger", person, dataset, last=200, brief=True))
+    policy = facts_of(await desk.look("policy", person, dataset))
     chart = _spending_chart(spending["charges"], spending["together"])
     unit = "rho" if policy["budget"]["rho"] else "epsilon"
     # the lines of the form's text field, one for each analyst
@@ -126,7 +126,7 @@ def _parse_analysts(text: str, unit: str) -> dict[str, Any]:
 @router.get("/steward/data/{name}/check")
 async def check(request: Request, name: str, person: Reader) -> HTMLResponse:
     """Verify the ledger, and show the result."""
-    facts = await desk_of(request).look("check", person, granted(request, name, person))
+    facts = await api.looked(request, name, person, "check")
     return render(request, "check.html", **facts)
 
 

@@ -27,19 +27,19 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from ... import _system, local
 from ..._errors import InvalidInput
 from ..._registry import to_json
-from . import charts
+from . import bodies, charts
+from .auth import BODY_SECONDS, BoundedRequest
 from .problems import HTTPError
 from .rendering import TEMPLATES
-from .server import HEADERS, STATIC, BodyLimit, host_name
+from .server import HEADERS, STATIC, Door
 
 # The keys of a survey file, and of each of its questions.
 _TOP = {"title", "about", "people", "question"}
@@ -261,10 +261,9 @@ def _claim(path: Path) -> IO[bytes]:
     return claim
 
 
-class ReportBody(BaseModel):
+class ReportBody(bodies.Body):
     """What a page sends: one report for each answered question, by the name of the question."""
 
-    model_config = ConfigDict(extra="forbid")
     reports: Annotated[dict[str, Any], Field(min_length=1, max_length=200)]
 
 
@@ -308,7 +307,8 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
         return FileResponse(local.SCRIPT, media_type="text/javascript")
 
     @app.post("/reports")
-    async def take(body: ReportBody) -> JSONResponse:
+    async def take(request: Request) -> JSONResponse:
+        body = bodies.parse(ReportBody, await BoundedRequest(request, bodies.LARGE, BODY_SECONDS).body())
         if problem := _problem(survey, body.reports):
             return HTTPError("InvalidInput", f"{problem} Nothing was kept.").response()
         reports.add(body.reports)
@@ -322,11 +322,15 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
 
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
+    @app.exception_handler(HTTPError)
+    async def too_large(request: Request, error: HTTPError) -> Response:
+        return error.response()
+
+    @app.exception_handler(InvalidInput)
+    async def invalid(request: Request, error: InvalidInput) -> Response:
         # The message does not repeat what was sent.
         message = 'reports are sent as {"reports": {question: report}}. Nothing was kept.'
-        return HTTPError("InvalidRequest", message).response()
+        return HTTPError(type(error).__name__, message).response()
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
@@ -335,7 +339,8 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
         headers = dict(error.headers or {})
         return HTTPError(kind, message, headers, status=error.status_code).response()
 
-    _guard(app, {"127.0.0.1", "localhost", "[::1]", *hosts})
+    headers = HEADERS | {"Referrer-Policy": "no-referrer"}
+    app.add_middleware(Door, names={"127.0.0.1", "localhost", "[::1]", *hosts}, headers=headers)
     return app
 
 
@@ -364,23 +369,3 @@ def _results_page(survey: Survey, reports: ReportStore) -> str:
             chart = charts.bars(facts["labels"], facts["estimates"], ends, title)
         lines.append(facts | {"chart": chart})
     return TEMPLATES.get_template("results.html").render(survey=survey, lines=lines, fewest=FEWEST)
-
-
-def _guard(app: FastAPI, names: set[str]) -> None:
-    """Add the headers, the limit of request bodies, and the check that the Host header is one of `names`."""
-
-    @app.middleware("http")
-    async def around(request: Request, call_next: Any) -> Response:
-        if host_name(request) not in names:
-            wrong_name = "this server is not known by that name (--name)."
-            response: Response = HTTPError("InvalidInput", wrong_name).response()
-        else:
-            response = await call_next(request)
-        for header, value in HEADERS.items():
-            response.headers.setdefault(header, value)
-        response.headers["Referrer-Policy"] = "no-referrer"
-        response.headers["Cache-Control"] = "no-store"
-        return response
-
-    # In bytes, for requests of any kind.
-    app.add_middleware(BodyLimit, requests=1 << 20, uploads=1 << 20)

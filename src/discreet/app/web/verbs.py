@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -17,28 +18,35 @@ from typing import Any
 from ... import _require
 from ..._errors import DiscreetError, InvalidInput, LedgerError
 from ...curator import STEWARD
-from ...curator.budgeted import Withheld
+from ...curator.budgeted import BeingComputed, Withheld
 from ...curator.policy import check_epsilon
 from .. import requests
+from . import bodies
 from .sessions import Desk, Numbers, Request, Result, exact, names_entry
 
 # A search with a secret number of runs enters its release after this share of its public time, whenever its
 # work was done. docs/promise.md names the figure. Chosen by hand, not tuned.
 SEARCHING = 0.6
+# Characters of SQL from which on a preview counts as slow. Not tuned.
+LONG_SQL = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
     """How a verb is run: by the function `name` of a module of this package, loaded when first needed.
 
-    `data`: the function may read the table for an answer, which is then held back. `live`: it may do so
-    without a charge of its own, because the mechanism was charged when it was started.
+    `body`: the class (of `bodies`) of the body of its requests. `data`: the function may read the table for
+    an answer, which is then held back. `live`: it may do so without a charge of its own, because the
+    mechanism was charged when it was started. `slow`: what a request names can be so large that it may take
+    long.
     """
 
     module: str
     name: str
+    body: str = ""
     data: bool = False
     live: bool = False
+    slow: bool = False
 
     def run(self, desk: Desk, request: Request) -> Result:
         """Run the verb on a request."""
@@ -55,9 +63,9 @@ VERBS: dict[str, Verb] = {
     "open": Verb("asking", "open_table"),
     "describe": Verb("asking", "describe"),
     "budget": Verb("asking", "budget"),
-    "preview": Verb("asking", "preview"),
-    "plan": Verb("planning", "plan"),
-    "explain": Verb("planning", "explain"),
+    "preview": Verb("asking", "preview", "PreviewBody"),
+    "plan": Verb("planning", "plan", "PlanBody", slow=True),
+    "explain": Verb("planning", "explain", "ExplainBody", slow=True),
     "odds": Verb("planning", "event_odds"),
     "ledger": Verb("bookkeeping", "ledger"),
     "check": Verb("bookkeeping", "check"),
@@ -65,38 +73,92 @@ VERBS: dict[str, Verb] = {
     "releases": Verb("bookkeeping", "releases"),
     "policy": Verb("bookkeeping", "policy"),
     "note": Verb("bookkeeping", "note"),
-    "sql": Verb("asking", "sql", data=True),
-    "workload": Verb("asking", "workload", data=True),
-    "price": Verb("wire", "price"),
-    "ask": Verb("wire", "ask", data=True),
-    "start": Verb("wire", "start", data=True),
-    "answer": Verb("wire", "answer", data=True, live=True),
-    "feed": Verb("wire", "feed", data=True, live=True),
+    "run": Verb("asking", "parse_run", "RunBody"),
+    "sql": Verb("asking", "sql", "QueryBody", data=True),
+    "workload": Verb("asking", "workload", "WorkloadBody", data=True),
+    "price": Verb("wire", "price", "MechanismBody"),
+    "ask": Verb("wire", "ask", "AskBody", data=True),
+    "start": Verb("wire", "start", "StartBody", data=True),
+    "answer": Verb("wire", "answer", "AnswerBody", data=True, live=True),
+    "feed": Verb("wire", "feed", "FeedBody", data=True, live=True),
     "all_live": Verb("wire", "all_live"),
     "live": Verb("wire", "live"),
-    "fit": Verb("asking", "fit", data=True),
-    "synthesize": Verb("copies", "synthesize", data=True),
-    "preview_copy": Verb("copies", "preview_copy"),
-    "copies": Verb("copies", "copies"),
-    "copy": Verb("copies", "copy"),
-    "copy_rows": Verb("copies", "copy_rows"),
-    "ask_copy": Verb("copies", "ask_copy"),
+    "fit": Verb("asking", "fit", "FitBody", data=True),
+    "synthesize": Verb("copies", "synthesize", "SynthesizeBody", data=True),
+    "preview_copy": Verb("copies", "preview_copy", "SynthesizeBody", slow=True),
+    "copies": Verb("copies", "copies", slow=True),
+    "copy": Verb("copies", "copy", slow=True),
+    "copy_rows": Verb("copies", "copy_rows", slow=True),
+    "ask_copy": Verb("copies", "ask_copy", "CopyQueryBody", slow=True),
     "draft": Verb("bookkeeping", "draft"),
     "create": Verb("bookkeeping", "create"),
 }
 
 
+def takes_long(verb: str, options: dict[str, Any]) -> bool:
+    """Return whether free work may take so long that others' previews must not wait for it. A preview takes
+    about 10 CPU-ms, one with Gaussian noise 2 s (an accountant searches), and one of 900 sums with a required
+    accuracy 1.4 s.
+
+    Slow work that is not recognized here holds up only the previews of the person who asked: one person never
+    has all preview workers.
+    """
+    described = options.get("mechanism")
+    if described is not None:
+        # of all mechanisms, one question in SQL is the quick one
+        is_query = described.get("type") == "query.Query" and isinstance(described.get("sql"), str)
+        options = described if is_query else {"queries": True}
+    accountant_searches = options.get("noise") == "gaussian" or (
+        verb == "odds" and bool(options.get("delta"))
+    )
+    slow_options = any(options.get(name) is not None for name in ("queries", "rho"))
+    is_long = len(options.get("sql") or "") > LONG_SQL
+    return VERBS[verb].slow or accountant_searches or slow_options or is_long
+
+
 def reply_to(desk: Desk, message: bytes) -> bytes:
-    """Return the reply to a request, both as JSON.
+    """Return the reply to a request: a line of JSON, and after it the result, JSON too, which the front
+    process passes on as it is. So does a request hold the body that was sent after its first line.
 
     A worker never dies of a request: an error that `handle` did not turn into a reply is one here. Only its
     class is told, as if data had been touched.
     """
     try:
-        return json.dumps(handle(desk, json.loads(message))).encode()
+        line, separator, sent = message.partition(b"\n")
+        reply = handle(desk, json.loads(line) | {"sent": sent if separator else None})
+        result = _written(reply.pop("result", None))
+        return json.dumps(reply).encode() + b"\n" + result
     # A panic of an extension that is written in Rust is no Exception.
     except BaseException as error:
         return json.dumps({"error": _foreign_error(error), "touched": True}).encode()
+
+
+def _written(result: Any) -> bytes:
+    """Return a result as JSON, which has no infinities and no NaN: they are null."""
+    try:
+        return json.dumps(result, allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(_finite(result), allow_nan=False).encode()
+
+
+def _finite(value: Any) -> Any:
+    """Return nested JSON with None in place of numbers that are not finite."""
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _with_options(request: Request, verb: Verb) -> Request:
+    """Return a request with the options of the body that was sent with it, if there is one. The "part" of a
+    run is the field of its body that has the verb's own options."""
+    sent, part = request.get("sent"), request.get("part")
+    if sent is None:
+        return request
+    body = bodies.parse(bodies.RunBody if part else getattr(bodies, verb.body), sent)
+    options = bodies.fields_of(getattr(body, part) if part else body)
+    return request | {"options": options | request["options"]}
 
 
 def handle(desk: Desk, request: Request) -> dict[str, Any]:
@@ -106,6 +168,9 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
     verb = VERBS[request["verb"]]
     looking: AbstractContextManager[None] = nullcontext()
     try:
+        request = _with_options(request, verb)
+        if request.get("quick") and takes_long(request["verb"], request["options"]):
+            return {"slow": True, "touched": False}
         if verb.data:
             curator = desk.session(request["dataset"], STEWARD).curator
             # Others can read the ledger while a search runs: it writes at a public time only.
@@ -125,7 +190,9 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
         return {"result": result, "touched": touched}
     except Exception as error:
         touched = verb.data and (verb.live or curator is None or len(curator.charged) != charges)
-        return {"error": _as_seen(desk, request, error_json(error, analyst)), "touched": touched}
+        facts = {"error": _as_seen(desk, request, error_json(error, analyst)), "touched": touched}
+        # The front process lets who asked wait for it, and ask again.
+        return facts | ({"computing": True} if isinstance(error, BeingComputed) else {})
 
 
 def _checked_price(request: Request, is_paid: bool) -> Request:
@@ -152,7 +219,9 @@ def _parse_withheld(facts: Any) -> Withheld | None:
         # millisecond counts as later.
         return datetime.fromtimestamp(seconds - 0.002, UTC)
 
-    return Withheld(moment(facts["now"]), tuple((name, moment(begun)) for name, begun in facts["since"]))
+    since = tuple((name, moment(begun)) for name, begun in facts["since"])
+    dropped = tuple((name, moment(b), moment(e + 0.004)) for name, b, e in facts.get("dropped", ()))
+    return Withheld(moment(facts["now"]), since, dropped)
 
 
 def error_json(error: Exception, analyst: str = STEWARD) -> Result:
@@ -165,7 +234,8 @@ def error_json(error: Exception, analyst: str = STEWARD) -> Result:
         wrong = "the books of this dataset cannot be used now. Nothing was released."
         return requests.error_json(LedgerError(wrong, remedy="Tell the steward."))
     if isinstance(error, DiscreetError):
-        return requests.error_json(error)
+        kind = "InvalidInput" if isinstance(error, BeingComputed) else ""
+        return requests.error_json(error, kind)
     return _foreign_error(error)
 
 

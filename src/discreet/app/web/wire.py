@@ -14,7 +14,7 @@ Proof:     `read` compares every tag of a description with the list before any c
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,6 @@ from ... import _registry
 from ..._errors import DiscreetError, InvalidInput, PrivateFact, PublicMismatch
 from ..._public import Public
 from ...curator import STEWARD, values
-from ...curator.accounts import SPENDING
 from ...curator.tickets import STATE, TICKET
 from ...mechanisms.protocols import BaseMechanism, Interactive, Mechanism, Release, as_of
 from ...query import Query, WorkloadQuery
@@ -32,8 +31,9 @@ from ...session import Session
 from ...session.streams import kind_of
 from ...streaming import ContinualCounter, Latest, OnlineLearner
 from .. import requests
-from .asking import check_groups
-from .bookkeeping import page
+from .asking import check_size
+from .bodies import InvalidRequest
+from .bookkeeping import page, read_entries
 from .sessions import Desk, Request, Result, entry_number, session_of, shown_number
 
 # The classes whose descriptions are read from the network, by package: what analysts ask with, and its parts.
@@ -121,7 +121,7 @@ def price(desk: Desk, request: Request) -> Result:
         "event": mechanism.event.to_json(),
         "admitted": cost.admitted,
         "fits": cost.fits,
-        "answered": requests.shown_time(answered, options.get("horizon", 0.0)),
+        "answered": requests.shown_time(answered, options),
         "budget": requests.cost_json(cost),
     }
 
@@ -130,7 +130,7 @@ def ask(desk: Desk, request: Request) -> Result:
     """Run a described mechanism, for its price."""
     session, options = session_of(desk, request)
     mechanism = mechanism_of(options, session.public, Mechanism)
-    check_groups(desk, mechanism)
+    check_size(desk, mechanism)
     fresh = bool(options.get("fresh", False))
     return release_json(
         session.curator.ask(mechanism, analyst=session.analyst, text=text_of(mechanism), fresh=fresh)
@@ -140,7 +140,9 @@ def ask(desk: Desk, request: Request) -> Result:
 def start(desk: Desk, request: Request) -> Result:
     """Pay for a described live mechanism, and open it."""
     session, options = session_of(desk, request)
-    live = session.start(mechanism_of(options, session.public, Interactive))
+    mechanism = mechanism_of(options, session.public, Interactive)
+    check_size(desk, mechanism)
+    live = session.start(mechanism)
     return {
         "number": shown_number(desk, request, live.number),
         "event": live.mechanism.event.to_json(),
@@ -208,19 +210,25 @@ def own_mechanism(
 
 def all_live(desk: Desk, request: Request) -> Result:
     """List the live mechanisms that the caller has started; for the steward, all of them."""
-    session = desk.session(request["dataset"], request["analyst"])
-    lines = []
-    for entry in session.ledger.entries(kind=SPENDING):
-        described = entry.body.get("mechanism") or {}
-        kind = _registry.class_of(described.get("type"))
-        is_own = request["analyst"] in (STEWARD, entry.body.get("analyst"))
-        if is_own and kind is not None and issubclass(kind, Interactive):
-            number = shown_number(desk, request, entry.seq)
-            line = {name: described.get(name) for name in ("type", "clock", "horizon")}
-            lines.append(
-                {"number": number, "time": entry.time[:16] + "Z", **line, "analyst": entry.body["analyst"]}
-            )
-    return page("live", lines, request["options"])
+    session, index = desk.session(request["dataset"], request["analyst"]), desk.index(request["dataset"])
+    is_steward = request["analyst"] == STEWARD
+    numbers = index.charges if is_steward else index.owned.get(request["analyst"], [])
+    facts = page("live", [n for n in numbers if _is_live(index.charges.get(n))], request["options"])
+    return facts | {"live": [_live_line(desk, request, e) for e in read_entries(session, facts["live"])]}
+
+
+def _is_live(charge: tuple[str, str] | None) -> bool:
+    """Return whether a charge of the index is that of a live mechanism."""
+    kind = None if charge is None else _registry.class_of(charge[1])
+    return kind is not None and issubclass(kind, Interactive)
+
+
+def _live_line(desk: Desk, request: Request, charge: Any) -> Result:
+    """Return a live mechanism as a line of a list."""
+    described = charge.body["mechanism"]
+    number, time = shown_number(desk, request, charge.seq), charge.time[:16] + "Z"
+    line = {name: described.get(name) for name in ("type", "clock", "horizon")}
+    return {"number": number, "time": time, **line, "analyst": charge.body["analyst"]}
 
 
 def live(desk: Desk, request: Request) -> Result:
@@ -228,23 +236,20 @@ def live(desk: Desk, request: Request) -> Result:
     free."""
     session, options = session_of(desk, request)
     mechanism, number = own_mechanism(desk, request, session)
-    horizon = datetime.fromtimestamp(options["horizon"], UTC)
     # When the work on each answer began. An answer leads to the next version of the mechanism's state; an
     # entry, the ticket, announces it before data are read. Later attempts at a version do not count.
-    begun = {
-        int(entry.body["version"]): datetime.fromisoformat(entry.time)
-        for entry in session.ledger.entries(kind=TICKET)
-        if entry.body["charge"] == number and not entry.body.get("attempt")
-    }
+    begun: dict[int, str] = {}
     released: list[Result] = []
     latest = _registry.to_json(Latest())
-    for entry in session.ledger.entries(kind=STATE):
+    for entry in read_entries(session, desk.index(request["dataset"]).about.get(number, [])):
+        body = entry.body
+        if entry.kind == TICKET and not body.get("attempt"):
+            begun[int(body["version"])] = entry.time
         # The question `Latest` repeats an old release, and is no tick.
-        is_repeated = entry.body.get("question") == latest
-        if entry.body["charge"] == number and "value" in entry.body and not is_repeated:
-            if begun[int(entry.body["version"])] > horizon:
+        elif entry.kind == STATE and "value" in body and body.get("question") != latest:
+            if not requests.is_shown(begun[int(body["version"])], options):
                 break
-            released.append({"table": entry.body.get("table"), "value": entry.body["value"]})
+            released.append({"table": body.get("table"), "value": body["value"]})
     return {
         "number": options["number"],
         "mechanism": _registry.to_json(mechanism),
@@ -264,9 +269,15 @@ def decode_rows(rows: dict[str, Any]) -> Any:
                 "the rows are no Arrow stream in base64.",
                 remedy="Write them with pyarrow.ipc.new_stream, or send columns by name.",
             ) from None
-    if any(not isinstance(column, list) for column in rows.values()):
-        raise InvalidInput("rows are columns by name, each a list.")
+    if any(not isinstance(column, list) or not all(map(_is_cell, column)) for column in rows.values()):
+        wrong = "rows are columns by name, each a list of finite numbers, texts, true, false, null."
+        raise InvalidRequest(wrong, option="rows")
     return rows
+
+
+def _is_cell(value: Any) -> bool:
+    """Return whether a value may stand in a column of rows that are sent."""
+    return math.isfinite(value) if isinstance(value, float) else isinstance(value, int | str | None)
 
 
 def release_json(release: Release) -> Result:

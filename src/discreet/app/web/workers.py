@@ -2,7 +2,8 @@
 only waits. The *verb* of a request says what is asked for; `verbs.VERBS` lists them.
 
 A worker that does not answer by the deadline is killed and replaced; its charge, if any, stays in the ledger.
-Requests and replies are JSON bytes over a pipe; nothing is pickled.
+Requests and replies are JSON bytes over a pipe; nothing is pickled. Bodies and results cross the front
+process as bytes: what a request costs to parse is paid by a worker.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import importlib
 import json
+import logging
 import multiprocessing
 import signal
 import time
@@ -24,6 +26,7 @@ from ..._errors import DiscreetError, ReleaseFailed
 from .. import requests
 from .sessions import Folders
 
+LOG = logging.getLogger("discreet.workers")
 # Packages of discreet that a worker which reads data loads before its first request, beside the modules of
 # its verbs.
 PACKAGES = ("adaptive",)
@@ -43,6 +46,8 @@ TIMED_OUT = requests.error_json(
     ),
     "TimeLimit",
 )
+# Seconds without a request after which a worker reads what is new in ledgers. Chosen by hand, not tuned.
+IDLE = 2.0
 # The share of its time limit that must be left when a question is begun. Chosen by hand, not tuned.
 LEAST = 0.2
 LATE = requests.error_json(
@@ -103,6 +108,8 @@ def serve_requests(
     pipe.send_bytes(b"ready")
     while True:
         try:
+            while not pipe.poll(IDLE):
+                desk.catch_up()
             message = pipe.recv_bytes()
         except EOFError:
             return
@@ -122,6 +129,21 @@ def load_packages() -> None:
         verb.load()
     for package in PACKAGES:
         importlib.import_module(f"discreet.{package}")
+
+
+def packed(request: dict[str, Any]) -> bytes:
+    """Return the message of a request: a line of JSON, and after it the body that was "sent", if any, as it
+    came. The front process parses no bodies."""
+    sent = request.get("sent")
+    line = json.dumps({name: value for name, value in request.items() if name != "sent"}).encode()
+    return line if sent is None else line + b"\n" + sent
+
+
+def unpacked(message: bytes) -> dict[str, Any]:
+    """Return the reply in a message of a worker; its "result", if it has one, stays JSON in bytes."""
+    line, _, result = message.partition(b"\n")
+    reply: dict[str, Any] = json.loads(line)
+    return reply if "error" in reply else reply | {"result": result}
 
 
 class Worker:
@@ -190,11 +212,11 @@ class Worker:
                 has_opened = self.open(request["dataset"])
                 if deadline - time.monotonic() < self.least_seconds:
                     return {"error": LATE, "touched": True}
-            self.pipe.send_bytes(json.dumps(request).encode())
+            self.pipe.send_bytes(packed(request))
             # At least 0.05 seconds (chosen by hand), if the deadline has come meanwhile.
             if not self.pipe.poll(max(0.05, deadline - time.monotonic())):
                 return {"error": TIMED_OUT, "touched": True, "dead": True}
-            reply: dict[str, Any] = json.loads(self.pipe.recv_bytes())
+            reply = unpacked(self.pipe.recv_bytes())
             # The time that opening took depends on the table.
             return reply | {"touched": reply["touched"] or has_opened}
         except (EOFError, OSError):
@@ -238,6 +260,8 @@ class Lane:
     _turns: dict[str, asyncio.Semaphore] = field(default_factory=dict)
     _threads: ThreadPoolExecutor | None = None
     _stopped: bool = False
+    # how many workers have died, or were killed because they were late
+    ended: int = 0
     _starting: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -368,6 +392,8 @@ class Lane:
         except BaseException:
             reply = {"error": DIED, "touched": True, "dead": True}
         if reply.pop("dead", False):
+            self.ended += 1
+            LOG.warning("a worker %s", "was late and killed" if reply["error"] is TIMED_OUT else "has died")
             self._replace(worker)
         else:
             self.idle.put_nowait(worker)
