@@ -119,7 +119,7 @@ COMMANDS: dict[str, Lazy] = {
         '[dim]discreet explain patients.csv "SELECT COUNT(*) AS n FROM patients" --epsilon 0.5[/]',
     ),
     "report": Lazy(
-        "report",
+        "releases",
         "report",
         "Write a page of everything that was released: questions, answers with their errors, what was spent "
         "by whom, and what it means for one person.",

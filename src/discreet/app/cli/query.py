@@ -43,7 +43,7 @@ def query(
         _require_matplotlib()
     if out is not None:
         # loaded here: only --out needs it
-        from .report import check_answer, write_answer
+        from .releases import check_answer, write_answer
 
         check_answer(out)
     plot = forms.picture(plot)  # type: ignore[assignment]
