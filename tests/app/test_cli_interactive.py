@@ -8,7 +8,7 @@ from discreet.app.cli import app
 from discreet.tables import load
 
 runner = CliRunner()
-ANSWERS = ["y", "id", "5", "2", "1000", ",", "", "number", "0", "120", "y", "98, 99, k.A."]
+ANSWERS = ["y", "id", "5", "2", "1000", ",", "", "", "number", "0", "120", "y", "98, 99, k.A."]
 ANSWERS += ["number", "abc", "30", "250", "n", "categories", "A, B", "none"]
 
 
@@ -51,7 +51,7 @@ def test_that_the_draft_was_made_from_values_is_marked_and_noted_in_the_ledger(t
 
 
 def test_bounds_the_wrong_way_round_write_nothing(table):
-    answers = ["n", "0", ".", "", "number", "120", "0", "y", "", "none", "none", "none"]
+    answers = ["n", "0", ".", "", "", "number", "120", "0", "y", "", "none", "none", "none"]
     result = run(table, "-i", "--delimiter", ";", answers=answers)
     assert isinstance(result.exception, InvalidInput)
     assert not table.with_name("p.csv.schema.toml").exists()
@@ -85,6 +85,7 @@ def test_wrong_answers_are_asked_again_with_the_form_that_is_wanted(table):
         "dd.mm.yyyy",
         "%d.%m",
         "%d.%m.%Y",
+        "",
         "none",
         "none",
     ]
@@ -105,7 +106,7 @@ def test_digits_that_are_no_number_here_are_asked_again(table):
     """A superscript is a digit to Python, and 007 no number of TOML: both ended with all answers lost."""
     answers = [*ANSWERS]
     answers[4:5] = ["²", "1000"]
-    answers[9:9] = ["007"]
+    answers[10:10] = ["007"]
     result = run(table, "--delimiter", ";", "--interactive", answers=answers)
     assert result.exit_code == 0, (result.output, result.exception)
     assert "'²' is not an answer" in result.output
@@ -119,6 +120,7 @@ def test_yes_and_no_and_the_codes_of_missing_values_are_asked_again(table):
         "n",
         "0",
         ".",
+        "",
         "",
         "number",
         "0",
@@ -139,7 +141,7 @@ def test_yes_and_no_and_the_codes_of_missing_values_are_asked_again(table):
 
 
 def test_a_value_with_a_semicolon_may_be_meant(table):
-    answers = ["n", "0", ".", "", "none", "none", "categories", "A;B", "y", "none"]
+    answers = ["n", "0", ".", "", "", "none", "none", "categories", "A;B", "y", "none"]
     assert run(table, "--delimiter", ";", "-i", answers=answers).exit_code == 0
     assert dict(load(table.with_name("p.csv.schema.toml")).schema)["ward"] == Categories(["A;B"])
 
@@ -149,3 +151,21 @@ def test_ending_early_writes_nothing_and_says_so(table):
     assert isinstance(result.exception, InvalidInput)
     assert "Nothing was written" in str(result.exception)
     assert not table.with_name("p.csv.schema.toml").exists()
+
+
+def test_the_encoding_and_words_for_yes_and_no_are_asked_for(table):
+    table.write_bytes("Größe;smoker;id\n5 cm;Jö;1\n6 cm;nein;2\n".encode("cp1252"))
+    answers = ["n", "0", ".", "", "y", "utf-16", "", "jö", "nein", "cm", ""]
+    answers += ["number", "0", "9", "", "", "boolean", "", "", "none"]
+    result = run(table, "-i", "--delimiter", ";", answers=answers)
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "'utf-16' is not an answer" in result.output
+    text = table.with_name("p.csv.schema.toml").read_text(encoding="utf-8")
+    # from the first line, which is not UTF-8
+    assert 'encoding = "cp1252"' in text
+    assert 'true = ["jö"]\nfalse = ["nein"]\nstrip = ["cm"]\ntrim = true' in text
+    assert runner.invoke(app, ["init", str(table), "--epsilon", "9"]).exit_code == 0
+    asked = runner.invoke(
+        app, ["query", str(table), "SELECT COUNT(*) AS n FROM p WHERE smoker", "-e", "9", "--json"]
+    )
+    assert asked.exit_code == 0, asked.output

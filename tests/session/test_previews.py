@@ -95,7 +95,7 @@ def test_a_negative_epsilon_is_no_unknown_option(number):
 
 @pytest.mark.parametrize(
     ("name", "way_out"),
-    [("v.xlsx", "Save the sheet as CSV"), ("v.json", "Convert it"), ("v.ods", "CSV in UTF-8")],
+    [("v.xls", "Save it as .xlsx or as CSV"), ("v.json", "Convert it"), ("v.ods", "CSV in UTF-8")],
 )
 def test_a_file_of_another_kind_names_the_way_out(tmp_path, name, way_out):
     (tmp_path / name).write_text("x")

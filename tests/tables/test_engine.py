@@ -228,9 +228,9 @@ def test_what_is_declared_must_be_there(tmp_path):
         connect(TABLE.drop_columns(["sex"]), PUBLIC)
     with pytest.raises(InvalidInput, match="none of that name was given"):
         connect(TABLE, Public(table="people", tables=(Related(name="towns"),)))
-    (tmp_path / "people.xlsx").write_bytes(b"")
+    (tmp_path / "people.xls").write_bytes(b"")
     with pytest.raises(InvalidInput, match=r"neither \.parquet nor \.csv"):
-        connect(tmp_path / "people.xlsx", PUBLIC)
+        connect(tmp_path / "people.xls", PUBLIC)
     with pytest.raises(InvalidInput, match="there is no file"):
         connect(tmp_path / "people.csv", PUBLIC)
     with pytest.raises(InvalidInput, match="is not a table"):

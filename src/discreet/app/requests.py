@@ -236,18 +236,22 @@ def fit_json(
     groups: dict[str, str],
     not_utf8: str | None = None,
     *,
+    lines: dict[str, str],
+    ids: dict[str, str],
     noted: bool,
 ) -> dict[str, Any]:
     """Return as JSON how well a table fits its schema: coarse but exact facts, for the steward only.
 
     `columns` has, for each column, the shares of cells that are missing, unreadable and outside what the
     schema declares; `people` and `groups` say how many people are over the limits on rows and groups,
-    `not_utf8` how many lines are not UTF-8, and `noted` whether the ledger records that the steward looked at
-    the data.
+    `not_utf8` how many lines are not text in their encoding, `lines` how many have more or fewer fields than
+    the first, `ids` how many rows belong to nobody or to few, and `noted` whether the ledger records that the
+    steward looked at the data.
     "private" is false: the facts are not protected by noise.
     """
     shares = {name: dict(column_shares) for name, column_shares in columns.items()}
     facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
+    facts |= {"lines": lines, "ids": ids}
     return facts | ({} if not_utf8 is None else {"not_utf8": not_utf8})
 
 

@@ -16,7 +16,7 @@ from ..core.errors import Node, QueryError, refuse
 from ..core.form import counts_every_row
 from ..core.nodes import OutputReference
 from .binder import by_position, named
-from .parse import hinted, parse
+from .parse import deep_nesting_refused, hinted, parse
 from .plan import Plan, plan
 from .recipes import Recipes
 from .release import direct
@@ -196,3 +196,49 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
         # It cannot be a workload, for example because it has too many cells: each count gets its own noise.
         return None
     return workload if workload.rmse**2 < GAIN * workload._alone() else None
+
+
+@deep_nesting_refused()
+def contributions(text: str, public: Public, largest: float = 1.0) -> tuple[str, str, bool]:
+    """Return SQL with one row per unit `u` and group of a statement, and what the unit adds to the group as
+    `n`: its number of rows, or of a total its part, with `largest` as one. With it come the statement with
+    COUNT(*) in the place of a total, and whether there are groups.
+
+    Statements other than those with one COUNT or SUM are refused: their error does not follow from what
+    limits leave out.
+    """
+    select = parse(text)
+    aggregates = [a for e in select.expressions for a in e.find_all(exp.AggFunc)]
+    tables = [t for t in select.find_all(exp.Table) if t.name.lower() == public.table.lower()]
+    if (
+        public.unit.column is None
+        or len(aggregates) != 1
+        or not isinstance(aggregates[0], exp.Count | exp.Sum)
+        or isinstance(aggregates[0].this, exp.Distinct)
+        or grouping_clauses(select)
+        or len(tables) != 1
+        or tables[0].find_ancestor(exp.Subquery, exp.CTE)
+    ):
+        raise QueryError(
+            "limits are suggested for one SELECT with one COUNT(*) or SUM, from the table whose units are "
+            "people. Of other questions, cut_off(...) says how many people a limit affects."
+        )
+    unit = exp.column(exp.to_identifier(public.unit.column, quoted=True), table=tables[0].alias_or_name)
+    group = select.args.get("group")
+    keys = [by_position(key, select) for key in (group.expressions if group else ())]
+    added: Node = exp.Count(this=exp.Star())
+    if isinstance(aggregates[0], exp.Sum):
+        added = exp.Div(
+            this=exp.Sum(this=exp.Abs(this=aggregates[0].this.copy())),
+            expression=exp.Literal.number(repr(largest)),
+        )
+    inner = select.copy()
+    for clause in ("having", "order", "limit", "offset", "distinct", "group", "qualify"):
+        inner.set(clause, None)
+    for key in keys:
+        inner.where(exp.Not(this=exp.Is(this=exp.Paren(this=key.copy()), expression=exp.Null())), copy=False)
+    named = [exp.alias_(unit, "u"), *(exp.alias_(key.copy(), f"k{i}") for i, key in enumerate(keys))]
+    inner.select(*named, exp.alias_(added, "n"), append=False, copy=False)
+    inner.group_by(unit.copy(), *(key.copy() for key in keys), copy=False)
+    aggregates[0].replace(exp.Count(this=exp.Star()))
+    return inner.sql("duckdb"), select.sql("duckdb"), bool(keys)

@@ -23,7 +23,15 @@ from ..mechanisms.protocols import AnySource, ExampleSource, allow
 from ..tables import Database, Source, connect, connect_postgres, load
 from ..tables.engines.postgres_tables import is_address
 from ..tables.engines.spark_files import frame_name, is_frame, is_several
-from ..tables.files import TRIAL_PREFIX, PrivateFolder, formatted, refuse_empty, several, stand_in
+from ..tables.files import (
+    TRIAL_PREFIX,
+    PrivateFolder,
+    codebooks_of,
+    formatted,
+    refuse_empty,
+    several,
+    stand_in,
+)
 from ..tables.schema import data_of, mechanisms_of
 from .fitting import Models
 from .open_mechanisms import OpenMechanisms
@@ -109,15 +117,20 @@ def open(
         )
     public = _public(data, schema, unit, neighbors, size, table, version)
     if isinstance(schema, str | Path):
-        related = {**data_of(Path(schema)), **(related or {})} or None
+        related = {
+            name: formatted(several(of) or of, Path(schema), public, name)
+            for name, of in {**data_of(Path(schema)), **(related or {})}.items()
+        } or None
         for tag in mechanisms_of(Path(schema)):
             allow(tag)
     limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
+    if isinstance(schema, str | Path) and (books := codebooks_of(Path(schema), public)):
+        limits["codebooks"] = books
     by_spark = _uses_spark(data, engine, memory)
     if is_address(data):
         source: Any = _connect_postgres_table(data, public, table, related, limits)
     elif by_spark:
-        source = _on_spark(data, public, related=related, seconds=seconds)
+        source = _on_spark(data, public, related=related, **limits)
     else:
         source = _connect_source(data, public, schema, related, limits)
     large: dict[str, Any] = {"large_delta": large_delta, "large_epsilon": large_epsilon}

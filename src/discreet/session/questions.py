@@ -11,10 +11,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from .. import _require
-from .._errors import InvalidInput, UnknownOption
+from .._errors import BudgetExceeded, InvalidInput, UnknownOption
+from .._public import Bounds
 from .._require import Real
 from .._text import visible
 from ..curator import STEWARD
@@ -23,12 +25,16 @@ from ..curator.identities import mark_of
 from ..explaining import Explanation
 from ..explaining.subjects import Spending, explain_question, explain_spending
 from ..query import Answer, Query
+from ..query.groupings import contributions
 from ..query.mechanism import cut_off_sql
 from ..query.preview import Preview
+from . import suggesting
 from .base import QueryPreview, SessionBase, priced, refusing, require_sql
+from .suggesting import SuggestedLimits
 from .terms import (
     CutOffTerms,
     QuestionTerms,
+    SuggestTerms,
     Terms,
     WorkloadQuestionTerms,
     WorkloadTerms,
@@ -106,6 +112,94 @@ class Questions(SessionBase):
         """
         text = cut_off_sql(self.public, terms.rows, terms.groups, terms.by, terms.where)
         return self.sql(text, epsilon=terms.epsilon, within=terms.within, delta=terms.delta)
+
+    @_require.paying
+    @takes(SuggestTerms)
+    def suggest(self, column: str, terms: SuggestTerms) -> Bounds:
+        """Suggest, for a price, narrower bounds of a column of numbers that is declared with wide ones: the
+        powers of two between which there are clearly more than a few people, of each of whom one row counts.
+
+        An ordinary SQL query: recorded in the ledger, and free the second time.
+        """
+        (question,), ends = self._bounds_questions(column, terms)
+        return suggesting.bounds_of(self.sql(question.pop("text"), **question), ends)
+
+    @_require.paying
+    @takes(SuggestTerms)
+    def suggest_limits(self, text: str, terms: SuggestTerms) -> SuggestedLimits:
+        """Suggest, for a price, the limits on rows and groups of one person with which a question (COUNT(*)
+        or SUM, asked at the price `planned`) is predicted to err least.
+
+        Ordinary SQL queries about people by their number of rows: recorded in the ledger, and free the second
+        time.
+        """
+        questions, (noise, among, largest) = self._limits_questions(text, terms)
+        self._admit(questions, terms.epsilon)
+        answers = [self.sql(question.pop("text"), **question) for question in questions]
+        rows, *by_groups = answers
+        groups = suggesting.Tail.of(by_groups[0], among) if by_groups else None
+        return suggesting.choose(suggesting.Tail.of(rows), groups, noise, largest=largest, among=among)
+
+    def _admit(self, questions: Sequence[dict[str, Any]], price: Real) -> None:
+        """Refuse questions that the budget pays for one by one, and not together."""
+        previews = [self.preview(q["text"], **{k: v for k, v in q.items() if k != "text"}) for q in questions]
+        left = min(preview.budget.limit - preview.budget.before for preview in previews)
+        if (
+            previews[0].budget.unit == "epsilon"
+            and not all(preview.free for preview in previews)
+            and _require.exact(price, "epsilon") > left * (1 + 1e-9)
+        ):
+            raise BudgetExceeded(
+                f"the suggestion costs epsilon {float(price):.4g}, and {left:.4g} is left.",
+                remedy="Ask with less epsilon, or ask the steward for more.",
+            )
+
+    @_require.check_options
+    @takes(SuggestTerms)
+    def preview_suggest(self, what: str, terms: SuggestTerms) -> tuple[QueryPreview, ...]:
+        """Preview the questions that `suggest` (of a column) or `suggest_limits` (of a SELECT) asks: free."""
+        is_select = what.lstrip().upper().startswith(("SELECT", "WITH"))
+        questions, _ = (self._limits_questions if is_select else self._bounds_questions)(what, terms)
+        return tuple(self.preview(q.pop("text"), **q) for q in questions)
+
+    def _bounds_questions(self, column: str, terms: SuggestTerms) -> tuple[list[dict[str, Any]], list[float]]:
+        """Return the question for bounds with its options, and the ends of its classes."""
+        sql, ends = suggesting.bounds_question(column, self.public.table, self.public.bounds(column))
+        one = {} if self.public.unit.column is None else {"rows": 1, "groups": 1}
+        return [{"text": sql, "epsilon": terms.epsilon, "delta": terms.delta, **one}], ends
+
+    def _limits_questions(self, what: str, terms: SuggestTerms) -> tuple[list[dict[str, Any]], Any]:
+        """Return the questions for limits with their options, and with what their answers are weighed: the
+        noise of a row, the number of groups, and what a row adds at most."""
+        epsilon, options = _require.exact(terms.epsilon, "epsilon"), {"delta": terms.delta}
+        _, counted, grouped = contributions(what, self.public)
+        planned = 19 * epsilon if terms.planned is None else terms.planned
+        noise, among = self._noise_of_rows(what, grouped, epsilon=planned, **options)
+        # What a row adds at most, by the noise of a total against that of a count, at a price at which both
+        # have some.
+        low = {"epsilon": min(planned, Fraction(1, 100)), **options}
+        total, count = (self._noise_of_rows(one, False, **low)[0][1] for one in (what, counted))
+        largest = total / count
+        texts = suggesting.limits_questions(contributions(what, self.public, largest)[0], grouped)
+        questions = [{"text": text, "epsilon": epsilon / len(texts), **options} for text in texts]
+        return questions, (noise, among, largest)
+
+    def _noise_of_rows(self, text: str, grouped: bool, **options: Any) -> tuple[dict[int, float], int]:
+        """Return, by limit on groups, the mean noise of a group that each row of one person adds, and the
+        number of groups."""
+        noise: dict[int, float] = {}
+        for level in suggesting.LEVELS if grouped else (1,):
+            preview: Any = self.preview(text, rows=1, groups=level, **options).query
+            if grouped and preview.groups is None:
+                raise InvalidInput(
+                    "limits are suggested where the groups are declared. Declare the column as categories, "
+                    "or ask cut_off(groups=..., by=...) how many people a limit affects."
+                )
+            # 95% of the noise is within the error: about three times its mean
+            noise[level] = max(error for error in preview.errors if error is not None) / 3
+            if level >= (preview.groups or 1):
+                break
+        return noise, preview.groups or 1
 
     @_require.check_options
     def plan(self, work: Sequence[Any], *, epsilon: Real, together: bool = True) -> BudgetPlan:

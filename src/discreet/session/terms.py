@@ -127,6 +127,17 @@ class CutOffTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestTerms:
+    """The options of a suggestion."""
+
+    epsilon: Annotated[Real, "The price of the suggestion."]
+    delta: Annotated[Delta | None, _DELTA] = None
+    planned: Annotated[
+        Real | None, "The epsilon at which the question will be asked. By default 19 times `epsilon`."
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WatchTerms:
     """The options of a sparse vector (`mechanisms.SparseVector`)."""
 

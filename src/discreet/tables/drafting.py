@@ -20,15 +20,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from .._errors import InvalidInput
 from .._public import Public
+from .._text import visible
 from .columns import unusable
 from .engines.duckdb import DuckDB
 from .engines.duckdb_reading import Database, file_kind
-from .files import Csv, Format, open_text, refuse_empty
+from .files import Csv, Format, is_utf8, open_bytes, open_text, refuse_empty
 from .schema import toml_key, toml_text, toml_value
+from .semantics import FALSE_WORDS, TRUE_WORDS
+from .sheets import Code, codes_of
 
 _QUESTIONS = {
     "number": (
@@ -43,7 +47,10 @@ _QUESTIONS = {
     "text": (
         'Which values can it have? List them (type = "categories"), or keep "text": then groups by '
         "it need a delta.",
-        ['values = []          # with type = "categories"'],
+        [
+            'values = []          # with type = "categories"',
+            'same = {}            # spellings that mean the same: {"innere" = "Innere"}',
+        ],
     ),
     "any": (
         "What is it? number (lower, upper, nullable), categories (values), date (lower, upper, "
@@ -71,22 +78,25 @@ def draft_text(
     *,
     written: Format | None = None,
     looked: bool = False,
+    codes: Mapping[str, Sequence[Code]] = MappingProxyType({}),
+    formats: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> str:
     """Return a schema file to be completed by the steward: from column names and their kinds ("number",
     "text", ...) only.
 
     `columns`: the kind of each column by name. `related`: for each other table, where its data is and the
     kinds of its columns. `written`: the format of a CSV file, None for other files. `looked`: whether kinds
-    and format were taken from the values.
+    and format were taken from the values. `codes`: by column, what its codes mean. `formats`: entries of
+    the format of another table.
     """
     lines = [
         *_header_lines(table, columns, looked),
         *_format_lines(written),
-        *_column_questions("columns", columns),
+        *_column_questions("columns", columns, codes),
     ]
     for name, (data, kinds_of_table) in (related or {}).items():
         lines += [
-            *_related_lines(name, data, kinds_of_table),
+            *_related_lines(name, data, kinds_of_table, formats.get(name, {})),
             *_column_questions(f"tables.{toml_key(name)}.columns", kinds_of_table),
         ]
     return "\n".join(lines) + "\n"
@@ -139,7 +149,9 @@ def _format_lines(format: Format | None) -> list[str]:
     comments with an example."""
     if format is None:
         return []
+    words = "   # in any letter case, beside true, yes, y, 1"
     entries = [
+        ("encoding", format.encoding, "cp1252", "   # UTF-8 without it"),
         ("delimiter", format.delimiter, ",", ""),
         ("decimal", None if format.decimal == "." else format.decimal, ",", ""),
         ("thousands", format.thousands or None, ".", ""),
@@ -149,6 +161,10 @@ def _format_lines(format: Format | None) -> list[str]:
             ["%d.%m.%Y", "%Y-%m-%d"],
             "   # tried in this order; what fits none is missing",
         ),
+        ("strip", list(format.strip) or None, ["€", "kg"], "   # before or behind numbers"),
+        ("true", list(format.true) or None, ["ja"], words),
+        ("false", list(format.false) or None, ["nein"], words.replace("true, yes, y, 1", "false, no, n, 0")),
+        ("trim", format.trim or None, True, "   # texts without blanks at their ends"),
     ]
     any_declared = any(value is not None for _, value, _, _ in entries)
     return [
@@ -165,8 +181,9 @@ def _format_lines(format: Format | None) -> list[str]:
     ]
 
 
-def _related_lines(name: str, data: str, columns: dict[str, str]) -> list[str]:
+def _related_lines(name: str, data: str, columns: dict[str, str], written: Mapping[str, str]) -> list[str]:
     """Return the questions about another table."""
+    entries = ", ".join(f"{entry} = {toml_text(value)}" for entry, value in written.items())
     return [
         "",
         f"# {toml_text(name)}: does it hold rows about the same people (private, with the column that "
@@ -178,6 +195,7 @@ def _related_lines(name: str, data: str, columns: dict[str, str]) -> list[str]:
         "# private =            # true or false",
         f"# unit =               # if private, one of: {_names(columns)}",
         "# key = []             # if public",
+        *([f"# format = {{{entries}}}"] if entries else []),
     ]
 
 
@@ -199,10 +217,46 @@ def _example(name: str) -> str:
     return next((f" For example, {text}." for form, text in _EXAMPLES if re.search(form, words)), "")
 
 
-def _column_questions(section: str, columns: dict[str, str]) -> list[str]:
+def _coded(section: str, name: str, codes: Sequence[Code]) -> list[str]:
+    """Return a column whose codes a codebook explains: as categories, where some of them are values; else the
+    questions about a number, with the codes of missing values."""
+    values, missing = ([code for code in codes if code.missing is which] for which in (False, True))
+    # a comment ends at a line break
+    said = {which: ", ".join(visible(code.label) for code in of) for which, of in ((0, values), (1, missing))}
+    lines = (
+        [f"missing = {toml_value([as_number(code.value) for code in missing])}   # {said[1]}"]
+        if missing
+        else []
+    )
+    if values:
+        body = [
+            'type = "categories"',
+            f"values = {toml_value([as_number(c.value) for c in values])}   # {said[0]}",
+        ]
+        return ["", "# From the codebook: is it complete?", f"[{section}.{toml_key(name)}]", *body, *lines]
+    questions = [*_QUESTIONS["number"][1][:3], *lines]
+    return [
+        "",
+        f"# {_QUESTIONS['number'][0]}",
+        f"# [{section}.{toml_key(name)}]",
+        *(f"# {line}" for line in ('type = "number"', *questions)),
+    ]
+
+
+def as_number(text: str) -> str | int:
+    """Return a code that is a whole number as one."""
+    return int(text) if re.fullmatch(r"-?(0|[1-9]\d{0,14})", text) else text
+
+
+def _column_questions(
+    section: str, columns: dict[str, str], codes: Mapping[str, Sequence[Code]] = MappingProxyType({})
+) -> list[str]:
     """Return the questions about columns."""
     lines: list[str] = []
     for name, kind in columns.items():
+        if name in codes:
+            lines += _coded(section, name, codes[name])
+            continue
         why = None if kind == "any" else unusable(kind)
         if why is not None:
             lines += ["", f"# {toml_text(name)} {why}"]
@@ -232,7 +286,28 @@ _COMMA = re.compile(r"\s*[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?\s*")
 _DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y")
 
 
-def delimiter_of(path: Path) -> str | None:
+# Words for true and false in some languages, and what often stands beside numbers: if a column has others,
+# the draft does not say so.
+_TRUE, _FALSE = {"ja", "j", "oui", "si", "sí", "sì", "sim", "wahr"}, {"nein", "non", "não", "nao", "falsch"}
+_BESIDE = ("€", "EUR", "$", "USD", "£", "GBP", "CHF", "¥", "%", "kg", "g", "mg", "cm", "mm", "m", "km", "h")
+
+
+def encoding_of(path: Path, *, looking: bool) -> str | None:
+    """Return None for a file in UTF-8, else cp1252, or latin-1 where that has no character for a byte; by the
+    first line alone unless `looking` is set."""
+    with open_bytes(path) as file:
+        lines = file if looking else islice(file, 1)
+        wrong = [line for line in lines if not is_utf8(line)][:_LINES]
+    if not wrong:
+        return None
+    return "latin-1" if any(set(line) & _NOT_CP1252 for line in wrong) else "cp1252"
+
+
+# The bytes that stand for no character in cp1252.
+_NOT_CP1252 = {0x81, 0x8D, 0x8F, 0x90, 0x9D}
+
+
+def delimiter_of(path: Path, encoding: str | None = None) -> str | None:
     """Return the delimiter of the names in the first line, from that line alone; None for the usual (a comma,
     or a tab in .tsv).
 
@@ -240,18 +315,18 @@ def delimiter_of(path: Path) -> str | None:
     """
     if ".tsv" in path.suffixes:
         return None
-    with open_text(path, errors="replace") as file:
+    with open_text(path, errors="replace", encoding=encoding) as file:
         header = file.readline()
     counts = {";": header.count(";"), "\t": header.count("\t"), "|": header.count("|")}
     best = max(counts, key=lambda mark: counts[mark])
     return best if counts[best] > len(re.findall(r",(?! )", header)) else None
 
 
-def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
-    """Return the kind of each column ("number", "date", "boolean" or "text"), and how numbers and dates are
-    written."""
+def look(path: Path, delimiter: str | None, encoding: str | None = None) -> tuple[dict[str, str], Format]:
+    """Return the kind of each column ("number", "date", "boolean" or "text"), and how numbers, dates and
+    words for true and false are written."""
     mark = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
-    with open_text(path, errors="replace") as file:
+    with open_text(path, errors="replace", encoding=encoding) as file:
         rows = csv.reader(file, delimiter=mark)
         names = next(rows, [])
         try:
@@ -265,6 +340,9 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
         name: [row[i].strip() for row in lines if i < len(row) and row[i].strip()]
         for i, name in enumerate(names)
     }
+    blanks = any(value != value.strip() for row in lines for value in row)
+    strip = _strip(columns)
+    words = {value.lower() for values in columns.values() if _is_truth(values) for value in values}
     comma = _decimal_comma(columns.values())
     date_formats: list[str] = []
     kinds = {
@@ -276,7 +354,41 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
     thousands = (
         "." if comma and any("." in v for n, k in kinds.items() if k == "number" for v in columns[n]) else ""
     )
-    return kinds, Format(delimiter, "," if comma else ".", thousands, () if is_iso else tuple(date_formats))
+    return kinds, Format(
+        delimiter,
+        "," if comma else ".",
+        thousands,
+        () if is_iso else tuple(date_formats),
+        encoding,
+        trim=blanks,
+        true=tuple(sorted(words & _TRUE)),
+        false=tuple(sorted(words & _FALSE)),
+        strip=strip,
+    )
+
+
+def _is_truth(values: list[str]) -> bool:
+    """Return whether most of a column's texts are words for true and false, or letters of them; codes of
+    missing values may be among them."""
+    words = {*_TRUE, *_FALSE, *TRUE_WORDS, *FALSE_WORDS} - {"0", "1"}
+    return bool(values) and sum(value.lower() in words for value in values) > 0.5 * len(values)
+
+
+def _strip(columns: dict[str, list[str]]) -> tuple[str, ...]:
+    """Return what stands beside most numbers of some column, and take it off them in `columns`."""
+    found = []
+    for name, values in columns.items():
+        for mark in _BESIDE:
+            bare = [value.removeprefix(mark).removesuffix(mark).strip() for value in values]
+            beside = sum(
+                a != b and bool(_COMMA.fullmatch(a) or _POINT.fullmatch(a))
+                for a, b in zip(bare, values, strict=True)
+            )
+            if values and beside > 0.5 * len(values):
+                found.append(mark)
+                columns[name] = bare
+                break
+    return tuple(dict.fromkeys(found))
 
 
 def _is_mostly(hits: int, values: Sequence[str]) -> bool:
@@ -298,7 +410,7 @@ def _kind(values: list[str], number: re.Pattern[str], date_formats: list[str]) -
     added to `date_formats`."""
     if _is_mostly(sum(bool(number.fullmatch(v)) for v in values), values):
         return "number"
-    if _is_mostly(sum(v.lower() in ("true", "false") for v in values), values):
+    if _is_truth(values):
         return "boolean"
     column_formats: list[str] = []
     unread = values
@@ -329,9 +441,13 @@ def draft(
     related: Sequence[str] = (),
     delimiter: str | None = None,
     looking: bool = False,
+    codebook: str | Path | None = None,
 ) -> str:
     """Return a schema file for a table, with questions to the steward. It is made from the names and types of
     columns, and depends on no value unless `looking` is set.
+
+    `codebook`: a file with what codes mean (`sheets.codes_of`), which answers some questions; one of SPSS or
+    Stata has its own.
 
     `related`: files, or "database.duckdb::table", of tables that queries may join. `delimiter`: the character
     between the fields of a CSV file; by default the one between the names in its first line. `looking`: take
@@ -344,31 +460,44 @@ def draft(
         raise InvalidInput(
             f"{Path(file).name!r} has types already: there is nothing to look for. Leave --look out."
         )
-    if csv and delimiter is None:
-        delimiter = delimiter_of(Path(file))
-    name, kinds = _columns_of_file(Path(file), table, delimiter)
-    file_format = Format(delimiter=delimiter) if csv else None
+    file_format = _format_of(Path(file), looking, delimiter)
+    name, kinds = _columns_of_file(Path(file), table, file_format)
     if looking:
-        observed_kinds, file_format = look(Path(file), delimiter)
+        assert file_format is not None
+        observed_kinds, file_format = look(Path(file), file_format.delimiter, file_format.encoding)
         kinds = {column: observed_kinds.get(column, "any") for column in kinds}
-    others = {}
+    others, formats = {}, {}
     for data in related:
         path, _, table_in_file = data.partition("::")
         refuse_empty(path)
-        other, other_kinds = _columns_of_file(Path(path), table_in_file or None)
+        written = _format_of(Path(path), looking) if not table_in_file and Path(path).exists() else None
+        other, other_kinds = _columns_of_file(Path(path), table_in_file or None, written)
+        entries = {} if written is None else {"delimiter": written.delimiter, "encoding": written.encoding}
         others[other] = (data, other_kinds)
-    return draft_text(name, kinds, others, written=file_format, looked=looking)
+        formats[other] = {name: value for name, value in entries.items() if value is not None}
+    if codebook is None and Path(file).suffix in (".sav", ".dta"):
+        codebook = file
+    codes = {} if codebook is None else codes_of(Path(codebook))
+    return draft_text(name, kinds, others, written=file_format, looked=looking, codes=codes, formats=formats)
+
+
+def _format_of(path: Path, looking: bool, delimiter: str | None = None) -> Format | None:
+    """Return the delimiter and the encoding of a CSV file; None for another file."""
+    if not any(suffix in (".csv", ".tsv") for suffix in path.suffixes):
+        return None
+    encoding = encoding_of(path, looking=looking)
+    return Format(delimiter=delimiter or delimiter_of(path, encoding), encoding=encoding)
 
 
 def _columns_of_file(
-    path: Path, table: str | None, delimiter: str | None = None
+    path: Path, table: str | None, written: Format | None = None
 ) -> tuple[str, dict[str, str]]:
     """Return the name of a table and the kind of each column, "any" for the columns of a CSV file."""
     name = table or path.name.split(".")[0]
     data: Any = Database(path, name) if path.suffix in (".duckdb", ".db", ".ddb") else path
-    source = data if delimiter is None else Csv(data, Format(delimiter=delimiter))
+    source = data if written is None else Csv(data, written)
     kinds = dict(DuckDB({name: source}, Public(table=name)).kinds[name])
-    untyped = isinstance(data, Path) and file_kind(str(data)) == "csv"
+    untyped = isinstance(data, Path) and file_kind(str(data)) != "parquet"
     return name, dict.fromkeys(kinds, "any") if untyped else kinds
 
 

@@ -55,7 +55,7 @@ import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
@@ -65,10 +65,12 @@ import pyarrow as pa
 
 from .. import _require, _system
 from .._errors import InvalidInput
-from .._public import Bounds, Dates, Fact, Public
+from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 from .._require import LISTED, Limit
+from .._text import is_text
 
-FIELDS = {"delimiter", "decimal", "thousands", "dates"}
+# The marks between thousands; "" is none.
+_THOUSANDS = ("", ".", ",", " ", "'", "\u2019", "\u00a0", "\u202f")
 
 
 def _check_delimiter(*, delimiter: str) -> None:
@@ -84,24 +86,104 @@ class Format:
     """Describes how a CSV file is written. A `delimiter` of None stands for a comma, or a tab in .tsv files.
 
     `dates`: formats of strptime, tried in this order; without any, dates are read as ISO (2020-01-31).
+    `encoding`: the name of one in which each byte is a character, such as cp1252; None is UTF-8. `trim`,
+    `true`, `false` and `strip` are entries of `Codebook` for all columns, and for tables in any form.
     """
 
     delimiter: Annotated[str, Limit(_check_delimiter)] | None = None
     decimal: Literal[".", ","] = "."
     thousands: str = ""
     dates: Annotated[tuple[str, ...], LISTED] = ()
+    encoding: str | None = None
+    trim: bool = False
+    true: Annotated[tuple[str, ...], LISTED] = ()
+    false: Annotated[tuple[str, ...], LISTED] = ()
+    strip: Annotated[tuple[str, ...], LISTED] = ()
 
     def __post_init__(self) -> None:
-        if (
-            self.thousands not in ("", ".", ",", " ", "'", "\u00a0", "\u202f")
-            or self.thousands == self.decimal
-        ):
-            raise _require.fail(
-                "thousands", self.thousands, "'' or a mark such as '.', and not the decimal mark"
-            )
+        _check_thousands(self)
+        _check_encoding(self.encoding)
         for text in self.dates:
             if not isinstance(text, str) or "%" not in text or len(text) > 40:
                 raise _require.fail("dates", text, "formats such as '%d.%m.%Y'")
+
+
+def _check_thousands(written: Format | Codebook) -> None:
+    if written.thousands not in _THOUSANDS or written.thousands == written.decimal:
+        raise _require.fail(
+            "thousands", written.thousands, "'' or a mark such as '.', and not the decimal mark"
+        )
+
+
+def _check_encoding(name: str | None) -> None:
+    """Refuse an encoding in which a character has several bytes: there, a broken one could take the end of a
+    line with it, and one row hide another."""
+    if name is None:
+        return
+    with suppress(LookupError, TypeError, ValueError):
+        texts = [bytes([byte]).decode(name, "replace") for byte in range(256)]
+        if all(len(text) == 1 for text in texts) and texts[:128] == list(map(chr, range(128))):
+            return
+    raise _require.fail(
+        "encoding",
+        name,
+        'one of single bytes, such as "cp1252" or "latin-1". Convert a file in another one to UTF-8, and '
+        "leave encoding out",
+    )
+
+
+@_require.checked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codebook:
+    """Says how the texts of one column are read, as the schema file declares it.
+
+    `trim`: without blanks at their ends. `same`: for a spelling, the one that it stands for. `true`, `false`:
+    words, in any letter case, beside those that are read anyway. `decimal`, `thousands`: the marks inside a
+    number. `strip`: what may stand before or behind one, such as a currency. `codes`: texts that stand for a
+    missing value, and are left as they are. `for_all`: whether the file declares it for all its columns.
+    """
+
+    trim: bool = False
+    same: Mapping[str, str] = field(default_factory=dict, hash=False)
+    true: Annotated[tuple[str, ...], LISTED] = ()
+    false: Annotated[tuple[str, ...], LISTED] = ()
+    decimal: Literal[".", ","] = "."
+    thousands: str = ""
+    strip: Annotated[tuple[str, ...], LISTED] = ()
+    codes: tuple[str, ...] = ()
+    for_all: bool = False
+
+    def __post_init__(self) -> None:
+        _require.must(isinstance(self.same, Mapping), "same", self.same, '{"innere" = "Innere"}')
+        words = (*self.same, *self.same.values(), *self.true, *self.false, *self.strip)
+        for word in words:
+            _require.must(
+                isinstance(word, str) and word and is_text(word), "a codebook's word", word, "a text"
+            )
+        if chained := sorted(set(self.same.values()) & set(self.same)):
+            raise InvalidInput(
+                f"same: {chained[0]!r} stands for another spelling, and one stands for it. Name the last one "
+                "for both."
+            )
+        if both := {word.lower() for word in self.true} & {word.lower() for word in self.false}:
+            raise InvalidInput(f"{min(both)!r} is declared as true and as false.")
+        _check_thousands(self)
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it says how numbers are written."""
+        return bool(self.strip or self.thousands or self.decimal != ".")
+
+
+# The entries of a codebook that each type of column may have in a schema file.
+BOOK_ENTRIES: dict[type[Fact], tuple[str, ...]] = {
+    Categories: ("trim", "same"),
+    Text: ("trim", "same"),
+    Boolean: ("true", "false"),
+    Bounds: ("decimal", "thousands", "strip"),
+}
+# Those that stand under [format] for all columns of a table.
+_FOR_ALL = ("trim", "true", "false", "strip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,35 +202,77 @@ class Csv:
         return self.path.name
 
 
-def format_of(file: Path) -> Format:
-    """Return the format that a schema file declares."""
-    section = tomllib.loads(file.read_text(encoding="utf-8-sig")).get("format", {})
+def _sections(file: Path, table: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the sections [format] and [columns] of a schema file, or those of another `table` in it."""
+    body = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    where = "format" if table is None else f"tables.{table}.format"
+    body = body if table is None else body.get("tables", {}).get(table, {})
+    section = body.get("format", {})
     if not isinstance(section, dict):
-        raise InvalidInput(f"[format] must be a table, got {type(section).__name__}.")
-    if unknown := sorted(set(section) - FIELDS):
+        raise InvalidInput(f"[{where}] must be a table, got {type(section).__name__}.")
+    allowed = {entry.name for entry in fields(Format)}
+    if unknown := sorted(set(section) - allowed):
         raise InvalidInput(
-            f"[format] has no entry {unknown[0]!r}.{_require.did_you_mean(unknown[0], FIELDS)} It may have "
-            f"{', '.join(sorted(FIELDS))}."
+            f"[{where}] has no entry {unknown[0]!r}.{_require.did_you_mean(unknown[0], allowed)} It may have "
+            f"{', '.join(sorted(allowed))}."
         )
-    return Format(**section)
+    return section, body.get("columns", {})
 
 
-def formatted(data: Any, schema: Path, public: Public) -> Any:
-    """Return CSV data with the format that a schema file declares; unchanged data where it declares none. A
-    format for data that is no CSV file is refused."""
-    format = format_of(schema)
-    if format == Format():
+def format_of(file: Path, table: str | None = None) -> Format:
+    """Return the format that a schema file declares of its table, or of another `table` in it."""
+    return Format(**_sections(file, table)[0])
+
+
+def codebooks_of(file: Path, public: Public) -> dict[str, dict[str, Codebook]]:
+    """Return by table and column the codebooks that a schema file declares. A column that tells people apart
+    has none: two ids that become one would make two people one."""
+    tables = [
+        (public.table, None, public.schema, public.unit.column),
+        *((other.name, other.name, other.schema, other.unit_column) for other in public.tables),
+    ]
+    references = {(t.name, t.reference.column) for t in public.tables if t.reference is not None}
+    references |= {(t.reference.of, t.reference.key) for t in public.tables if t.reference is not None}
+    books: dict[str, dict[str, Codebook]] = {}
+    for table, section_name, schema, unit in tables:
+        section, columns = _sections(file, section_name)
+        for name, fact in schema:
+            entries = BOOK_ENTRIES.get(type(fact), ())
+            own = {entry: columns[name][entry] for entry in entries if entry in columns[name]}
+            shared = {entry: section[entry] for entry in entries if entry in section}
+            is_id = name == unit or (table, name) in references
+            if own and is_id:
+                raise InvalidInput(
+                    f"column {name!r} of {table!r} tells people apart, and {sorted(own)[0]!r} could make two "
+                    "people one. Take it out there, and make the ids alike in the data."
+                )
+            # Marks of numbers that only [format] declares are for `duckdb_reading.rewritten`.
+            if not is_id and (own or not shared.keys().isdisjoint(_FOR_ALL)):
+                codes = tuple(code for code in fact.missing if isinstance(code, str))
+                book = Codebook(**{**shared, **own}, codes=codes, for_all=not own)
+                books.setdefault(table, {})[name] = book
+    return books
+
+
+def formatted(data: Any, schema: Path, public: Public, section: str | None = None) -> Any:
+    """Return CSV data with the format that a schema file declares for the main table, or for another one by
+    its section [tables.NAME]; unchanged data where it declares none. A format for data that is no CSV file is
+    refused."""
+    format = format_of(schema, section)
+    if replace(format, trim=False, true=(), false=(), strip=()) == Format():
         return data
     is_several = isinstance(data, Files)
     first = data.paths[0] if is_several else data
     suffixes = Path(first).suffixes if isinstance(first, str | Path) else []
     if not any(suffix in (".csv", ".tsv") for suffix in suffixes):
         raise InvalidInput("[format] is about CSV files, and this is none. Take it out of the schema file.")
-    for name, fact in public.schema:
+    columns = next((other.schema for other in public.tables if other.name == section), public.schema)
+    for name, fact in columns:
         _check_codes(name, fact, format)
-    numbers = tuple(name for name, fact in public.schema if isinstance(fact, Bounds))
-    days = tuple(name for name, fact in public.schema if isinstance(fact, Dates))
-    codes = {name: [code for code in fact.missing if isinstance(code, str)] for name, fact in public.schema}
+    books = codebooks_of(schema, public).get(section or public.table, {})
+    numbers = tuple(name for name, fact in columns if isinstance(fact, Bounds) and name not in books)
+    days = tuple(name for name, fact in columns if isinstance(fact, Dates))
+    codes = {name: [code for code in fact.missing if isinstance(code, str)] for name, fact in columns}
     if is_several:
         return data.written_as(format, numbers, days, codes)
     return Csv(Path(data), format, numbers, days, codes)
@@ -376,9 +500,19 @@ class _Decompressed(io.RawIOBase):
         super().close()
 
 
-def open_text(path: str | os.PathLike[str], *, errors: str) -> IO[str]:
-    """Open a file as text in UTF-8, with or without a byte-order mark, its line endings as they are."""
-    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", errors=errors, newline="")
+def open_text(path: str | os.PathLike[str], *, errors: str, encoding: str | None = None) -> IO[str]:
+    """Open a file as text in its encoding, or in UTF-8 with or without a byte-order mark, its line endings as
+    they are."""
+    return io.TextIOWrapper(open_bytes(path), encoding=encoding or "utf-8-sig", errors=errors, newline="")
+
+
+def is_utf8(line: bytes) -> bool:
+    """Return whether a line is text in UTF-8."""
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 # The quote character, and the bytes of a file that are read at once.

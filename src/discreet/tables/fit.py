@@ -13,7 +13,8 @@ no part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -24,7 +25,7 @@ from .._errors import InvalidInput, Unsupported
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public
 from .columns import codes_as_numbers, codes_as_texts
 from .engines.duckdb import DuckDB, engine_of
-from .files import kind_of_file, open_bytes, several
+from .files import Csv, Format, is_utf8, kind_of_file, open_bytes, open_text, several
 from .source import Source, literal, quoted
 
 # Upper limits of shares, each with the words for shares up to it and above the limit before.
@@ -47,48 +48,105 @@ def coarse(count: int, total: int) -> str:
 
 def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str], dict[str, str]]:
     """Return three mappings: per declared column, the shares of values that are missing, do not convert, or
-    lie outside the declared bounds or categories; per limit, the share of people with more rows; and per
-    column that can be grouped by, the share of people in more groups than the declared limit."""
+    lie outside the declared bounds or categories, and that its codebook rewrites (columns of another table
+    are under "table.column"); per limit, the share of people with more rows; and per column that can be
+    grouped by, the share of people in more groups than the declared limit."""
     public = engine.public
     table = quoted(public.table)
     columns = {}
-    for name, fact in public.schema:
-        missing, unreadable, outside = _conditions(quoted(name), fact)
-        parts = (f"COUNT(*) FILTER (WHERE {condition})" for condition in (missing, unreadable, outside))
-        counts = _row(
-            engine,
-            f"SELECT COUNT(*) AS a, {', '.join(f'{p} AS c{i}' for i, p in enumerate(parts))} FROM {table}",
-        )
-        total, *misfits = counts
-        columns[name] = dict(
-            zip(("missing", "unreadable", "outside"), (coarse(c, total) for c in misfits), strict=True)
-        )
+    for of, schema in ((public.table, public.schema), *((t.name, t.schema) for t in public.tables)):
+        for name, fact in schema:
+            conditions = dict(
+                zip(("missing", "unreadable", "outside"), _conditions(quoted(name), fact), strict=True)
+            )
+            label = name if of == public.table else f"{of}.{name}"
+            columns[label] = _shares(engine, quoted(of), conditions)
+            if steps := _rewritings(engine, of, name):
+                columns[label] |= _shares(engine, engine._opened.plain[of], steps)
     return columns, _people(engine, table), _groups(engine, table)
+
+
+def _shares(engine: DuckDB, table: str, conditions: Mapping[str, str]) -> dict[str, str]:
+    """Return the coarse shares of rows that fulfil some conditions, by their names."""
+    parts = "".join(
+        f", COUNT(*) FILTER (WHERE {condition}) AS c{i}" for i, condition in enumerate(conditions.values())
+    )
+    total, *counts = _row(engine, f"SELECT COUNT(*) AS a{parts} FROM {table}")
+    return dict(zip(conditions, (coarse(count, total) for count in counts), strict=True))
+
+
+def _rewritings(engine: DuckDB, table: str, column: str) -> dict[str, str]:
+    """Return, for each stage of a column's codebook, the SQL condition that it changes a value."""
+    # Imported late: the SQL library is slow to load.
+    from .codebook import stages
+
+    book = engine._opened.codebooks.get(table, {}).get(column)
+    # A codebook for all columns says nothing about those that hold no texts.
+    if book is None or (book.for_all and engine.kinds[table][column] != "text"):
+        return {}
+    conditions, before = {}, quoted(column)
+    for name, node in stages(column, book):
+        after = engine.dialect.write(node.copy())
+        conditions[f"read by {name}"] = f"({after}) IS DISTINCT FROM ({before})"
+        before = after
+    return conditions
+
+
+def ids_of(engine: DuckDB) -> dict[str, str]:
+    """Return, in words, the coarse shares of rows that belong to nobody, or to few: of the main table and of
+    those whose rows have a column of the unit."""
+    public = engine.public
+    units = {public.table: public.unit.column, **{t.name: t.unit_column for t in public.tables}}
+    facts = {}
+    for table, unit in units.items():
+        if unit is None:
+            continue
+        column, most = quoted(unit), _LIMITS[-1]
+        many = f"{column} IS NOT NULL AND COUNT(*) OVER (PARTITION BY {column}) > {most}"
+        rows = f"(SELECT {column} IS NULL AS nobody, {many} AS many FROM {quoted(table)}) AS ids"
+        shares = _shares(engine, rows, {"nobody": "nobody", "many": "many"})
+        facts[f"rows of {table} without {unit}, which are in no answer"] = shares["nobody"]
+        facts[f"rows of {table} whose {unit} has more than {most} rows"] = shares["many"]
+    return facts
 
 
 def not_utf8(data: Any) -> str | None:
     """Return the coarse share of lines of CSV files that are not text in UTF-8, which the engine leaves out;
-    None for other tables."""
-    files = several(data)
-    paths = files.paths if files is not None else (data,) if isinstance(data, Path) else ()
-    if not paths or any(kind_of_file(path) != "csv" for path in paths):
-        return None
+    None for files of another declared encoding, and for other tables."""
+    paths = [path for path, format in _csv_parts(data) if format.encoding is None]
     lines = broken = 0
     for path in paths:
         with open_bytes(path) as file:
             for line in file:
                 lines += 1
-                broken += not _is_utf8(line)
-    return coarse(broken, lines)
+                broken += not is_utf8(line)
+    return coarse(broken, lines) if paths else None
 
 
-def _is_utf8(line: bytes) -> bool:
-    """Return whether a line is text in UTF-8."""
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def odd_lines(data: Any) -> dict[str, str]:
+    """Return the coarse shares of records of CSV files that have more fields than their first line names, of
+    which the last are left out, and fewer, of which the last are missing."""
+    counts = {"more": 0, "fewer": 0}
+    records = 0
+    for path, format in _csv_parts(data):
+        mark = format.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
+        with open_text(path, errors="replace", encoding=format.encoding) as file:
+            rows = csv.reader(file, delimiter=mark)
+            width = len(next(rows, []))
+            for row in rows:
+                records += 1
+                counts["more"] += len(row) > width
+                counts["fewer"] += 0 < len(row) < width
+    return {name: coarse(count, records) for name, count in counts.items()} if records else {}
+
+
+def _csv_parts(data: Any) -> list[tuple[Path, Format]]:
+    """Return the CSV files of a table, each with its format; none for other tables."""
+    files = several(data)
+    parts = files.parts if files is not None else (data,)
+    csvs = [(part.path, part.format) if isinstance(part, Csv) else (part, Format()) for part in parts]
+    is_csv = all(isinstance(path, Path) and kind_of_file(path) == "csv" for path, _ in csvs)
+    return csvs if is_csv else []
 
 
 def _people(engine: DuckDB, table: str) -> dict[str, str]:

@@ -46,6 +46,7 @@ from .._public import (
     Unit,
 )
 from .engines.duckdb_reading import Database
+from .files import BOOK_ENTRIES, Codebook
 
 # The entries outside of all sections, and the names of the sections.
 _TOP = {
@@ -67,6 +68,15 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {
     "boolean": (set(), {"nullable", "missing"}),
     "date": ({"lower", "upper"}, {"nullable", "missing"}),
     "text": (set(), {"missing"}),
+}
+
+
+_MAKERS: dict[str, Any] = {
+    "number": Bounds,
+    "categories": Categories,
+    "boolean": Boolean,
+    "date": Dates,
+    "text": Text,
 }
 
 
@@ -195,7 +205,7 @@ def _unit(data: dict[str, Any]) -> Unit:
 
 
 def _related_table(name: str, body: Any) -> Related:
-    entries = {"data", "private", "unit", "key", "columns", "of", "parent_key"}
+    entries = {"data", "private", "unit", "key", "columns", "of", "parent_key", "format"}
     _check_entries(f"[tables.{name}]", body, entries)
     options = {key: body[key] for key in ("private", "unit", "key") if key in body}
     if "of" in body or "parent_key" in body:
@@ -225,7 +235,8 @@ def _fact(name: str, body: Any) -> Fact:
     if kind not in _FIELDS:
         raise InvalidInput(f"column {name!r} needs type = one of {', '.join(_FIELDS)}; got {kind!r}.")
     needed, beside = _FIELDS[kind]
-    _check_entries(f"column {name!r}", body, {"type"} | needed | beside)
+    entries = set(BOOK_ENTRIES.get(_MAKERS[kind], ()))
+    _check_entries(f"column {name!r}", body, {"type"} | needed | beside | entries)
     if missing := sorted(needed - body.keys()):
         raise InvalidInput(
             f"column {name!r} of type {kind!r} needs {', '.join(missing)}: declare what is known "
@@ -234,17 +245,12 @@ def _fact(name: str, body: Any) -> Fact:
     options = {
         key: _number(value) if kind == "number" and key != "missing" else value
         for key, value in body.items()
-        if key != "type"
-    }
-    makers: dict[str, Any] = {
-        "number": Bounds,
-        "categories": Categories,
-        "boolean": Boolean,
-        "date": Dates,
-        "text": Text,
+        if key != "type" and key not in entries
     }
     try:
-        fact: Fact = makers[kind](**options)
+        # How the texts are read is no fact about the table: `files.codebooks_of` has it.
+        Codebook(**{key: body[key] for key in entries & body.keys()})
+        fact: Fact = _MAKERS[kind](**options)
     except DiscreetError as error:
         raise InvalidInput(f"column {name!r}: {error}") from None
     return fact

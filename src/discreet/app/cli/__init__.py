@@ -78,6 +78,13 @@ COMMANDS: dict[str, Lazy] = {
         "Say what a question would cost, how good its answer would be, and how many of these the "
         "budget buys: free.",
     ),
+    "suggest": Lazy(
+        "query",
+        "suggest",
+        "Suggest bounds of a column, or the limits on rows and groups with which a question errs least: "
+        "charged, recorded, and free the second time.",
+        pays=True,
+    ),
     "plan": Lazy(
         "plan",
         "plan",
@@ -110,6 +117,12 @@ COMMANDS: dict[str, Lazy] = {
         "[dim]discreet explain 1.0[/]\n"
         "[dim]discreet explain patients.csv --for policy --label label.pdf[/]\n"
         '[dim]discreet explain patients.csv "SELECT COUNT(*) AS n FROM patients" --epsilon 0.5[/]',
+    ),
+    "report": Lazy(
+        "releases",
+        "report",
+        "Write a page of everything that was released: questions, answers with their errors, what was spent "
+        "by whom, and what it means for one person.",
     ),
     "train": Lazy(
         "train",

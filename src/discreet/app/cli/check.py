@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -13,8 +14,8 @@ from ... import tables
 from ..._errors import InvalidInput
 from ..._public import Boolean, Bounds, Categories, Dates, Fact, Public, Unit
 from ...curator import Curator
-from ...tables.files import formatted
-from ...tables.fit import fit_of, not_utf8
+from ...tables.files import codebooks_of, formatted, several
+from ...tables.fit import fit_of, ids_of, not_utf8, odd_lines
 from ...tables.schema import data_of as related_data
 from ..requests import beside, data_of, fit_json, refuse_password
 from .options import DATA, JSON, TableFiles
@@ -31,36 +32,41 @@ def check(data: str = DATA, *, files: TableFiles, as_json: bool = JSON) -> None:
         )
     if ledger is not None and not ledger.exists():
         raise InvalidInput(f"there is no ledger {str(ledger)!r} to record the look in. Correct --ledger.")
-    public = tables.load(schema_path)
-    engine = tables.connect(
-        formatted(data_of(data), schema_path, public),
-        public,
-        related=related_data(schema_path) or None,
-    )
+    show_fit(data, schema_path, ledger_path, as_json=as_json)
+
+
+def show_fit(data: str, schema: Path, ledger: Path, *, as_json: bool = False) -> None:
+    """Print how well the data fit the schema file; where there is a ledger, an entry says so."""
+    public = tables.load(schema)
+    source = data_of(data)
+    source = formatted(several(source) or source, schema, public)
+    related = {
+        name: formatted(several(of) or of, schema, public, name) for name, of in related_data(schema).items()
+    }
+    books = codebooks_of(schema, public)
+    engine = tables.connect(source, public, related=related or None, codebooks=books)
     columns, people, groups = fit_of(engine)
-    undecodable = not_utf8(data_of(data))
-    has_ledger = ledger_path.exists()
+    undecodable, lines, ids = not_utf8(source), odd_lines(source), ids_of(engine)
+    has_ledger = ledger.exists()
     # Recorded before anything is printed.
     if has_ledger:
-        Curator.open(ledger_path, engine).note(
+        Curator.open(ledger, engine).note(
             "looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]}
         )
     if as_json:
-        print(json.dumps(fit_json(columns, people, groups, undecodable, noted=has_ledger)))
+        facts = fit_json(columns, people, groups, undecodable, lines=lines, ids=ids, noted=has_ledger)
+        print(json.dumps(facts))
         return
     console = Console()
     table = Table("column", "missing", "does not convert", "outside", box=None, header_style="dim")
     for name, shares in columns.items():
         table.add_row(Text(name), *(shares[kind] for kind in ("missing", "unreadable", "outside")))
     console.print(table)
-    for hint in _hints(data, public, columns, undecodable):
+    for hint in _hints(data, public, columns, undecodable, lines):
         console.print(Text(hint, style="yellow"), soft_wrap=True)
-    for limit, share in people.items():
-        console.print(Text(f"people with more than {limit}: {share}"), soft_wrap=True)
-    unit = public.unit
-    for name, share in groups.items():
-        console.print(Text(f"people in more than {_limit(unit)} of {name}: {share}"), soft_wrap=True)
-    if warning := _cut_groups(unit, groups):
+    for fact in _facts(public, columns, people, groups, ids):
+        console.print(Text(fact), soft_wrap=True)
+    if warning := _cut_groups(public.unit, groups):
         console.print(Text(warning, style="yellow"), soft_wrap=True)
     if people:
         console.print(
@@ -79,8 +85,34 @@ def check(data: str = DATA, *, files: TableFiles, as_json: bool = JSON) -> None:
     Console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
 
 
+def _facts(
+    public: Public,
+    columns: dict[str, dict[str, str]],
+    people: dict[str, str],
+    groups: dict[str, str],
+    ids: dict[str, str],
+) -> list[str]:
+    """Return in words what codebooks did, and how many rows and groups people have."""
+    read = [
+        f"{name}, {stage}: {share} changed"
+        for name, shares in columns.items()
+        for stage, share in shares.items()
+        if stage.startswith("read by")
+    ]
+    return [
+        *read,
+        *(f"{words}: {share}" for words, share in ids.items()),
+        *(f"people with more than {limit}: {share}" for limit, share in people.items()),
+        *(f"people in more than {_limit(public.unit)} of {name}: {share}" for name, share in groups.items()),
+    ]
+
+
 def _hints(
-    data: str, public: Public, columns: dict[str, dict[str, str]], undecodable: str | None
+    data: str,
+    public: Public,
+    columns: dict[str, dict[str, str]],
+    undecodable: str | None,
+    lines: dict[str, str],
 ) -> list[str]:
     """Return hints on frequent causes: lines in another encoding, texts that differ by a blank or a capital
     letter, and numbers, dates and words for true and false that are written in another way."""
@@ -88,13 +120,22 @@ def _hints(
     if undecodable not in (None, "none"):
         hints.append(
             f"lines that are not text in UTF-8, and are left out: {undecodable}. In Excel, save the file as "
-            f'"CSV UTF-8". On Linux or macOS: iconv -f cp1252 -t utf-8 {shlex.quote(data)} > new.csv'
+            f'"CSV UTF-8". On Linux or macOS: iconv -f cp1252 -t utf-8 {shlex.quote(data)} > new.csv. Or '
+            'write encoding = "cp1252" under [format] in the schema file.'
         )
+    for which, share in lines.items():
+        if share != "none":
+            rest = "left out" if which == "more" else "missing"
+            hints.append(
+                f"lines with {which} fields than the first line names, whose last are {rest}: {share}. Is "
+                "there a delimiter in a text without quotes?"
+            )
     with_categories = [name for name, fact in public.schema if isinstance(fact, Categories)]
     if columns_outside := [name for name in with_categories if columns[name]["outside"] != "none"]:
         hints.append(
             f"outside, of {', '.join(columns_outside)}: other texts than those declared. Capital letters and "
-            "blanks at either end make another text."
+            'blanks at either end make another text; trim = true, and same = {"old" = "new"}, read them as '
+            "one that is declared."
         )
     for kind, hint in _UNREADABLE.items():
         unreadable = [
@@ -114,8 +155,8 @@ _UNREADABLE: dict[type[Fact], str] = {
     Dates: "is a date written in another way than 2025-12-31? Say so under [format] in the schema file: "
     'dates = ["%d.%m.%Y"].',
     Boolean: "true is written true, t, yes, y or 1, and false is written false, f, no, n or 0. Another word "
-    "counts as missing: of J and N only N would be read, and an average would be 0. Recode the column, or "
-    'declare type = "categories".',
+    "counts as missing: of J and N only N would be read, and an average would be 0. Declare the others, "
+    'true = ["ja"] and false = ["nein"], or type = "categories".',
 }
 
 

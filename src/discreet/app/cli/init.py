@@ -2,7 +2,8 @@
 
 `discreet init --interactive`: asks the questions of a drafted schema file one by one in the terminal.
 
-No value of the data is read here: whoever answers says what is publicly known about the study.
+No value of the data is read for the questions: whoever answers says what is publicly known about the study.
+Once there are answers, and no budget yet, the steward is shown how well the data fit them (`check`).
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from ... import session as sessions
 from ..._errors import InvalidInput
 from ..._text import visible
 from ...curator import Budget
+from ...tables.engines.postgres_tables import is_address
 from ...tables.engines.spark_files import is_several
 from ...tables.files import Format, several
 from ...tables.schema import was_looked
 from .. import requests
 from ..requests import beside
 from . import forms
+from .check import show_fit
 from .options import DATA, ENGINE, JSON, LARGE_DELTA, LARGE_EPSILON, TableFiles
 from .parser import Named
 from .query import print_note
@@ -70,6 +73,10 @@ class Draft:
     delimiter: Annotated[str | None, "The character between the fields of a CSV file, for the draft: ';'"] = (
         None
     )
+    codebook: Annotated[
+        Path | None,
+        "An .xlsx file with the columns variable, value, label, missing; .sav and .dta have theirs.",
+    ] = None
     look: Annotated[
         bool,
         "Draft types and formats of a CSV file from its values. Not private: it is marked, and noted in "
@@ -92,7 +99,7 @@ def init(
     as_json: bool = JSON,
 ) -> None:
     requests.refuse_password(data)
-    path = files.schema or beside(data, ".schema.toml")
+    path, ledger = files.schema or beside(data, ".schema.toml"), files.ledger or beside(data, ".ledger")
     schema_option = "" if files.schema is None else f" --schema {shlex.quote(str(files.schema))}"
     if not path.exists():
         _write_draft(data, path, draft)
@@ -105,14 +112,18 @@ def init(
             f"{'' if engine is None else f' --engine {engine}'} --epsilon 1 --delta 1e-6",
             schema=str(path),
         )
+        if draft.interactive and engine is None and not as_json:
+            show_fit(data, path, ledger)
         return
     _refuse_draft(path, draft)
     if new.epsilon is None and new.rho is None:
+        if engine is None and not as_json and not ledger.exists() and not is_address(data):
+            show_fit(data, path, ledger)
         raise InvalidInput(
             f"{path} exists already; nothing was changed. To open the ledger, give a budget: --epsilon 1"
         )
     session = sessions.open(
-        requests.data_of(data), schema=path, ledger=files.ledger or beside(data, ".ledger"),
+        requests.data_of(data), schema=path, ledger=ledger,
         budget=new.budget, analysts=requests.analysts_of(new.analyst), large_delta=large_delta,
         large_epsilon=large_epsilon, engine=engine,
     )  # fmt: skip
@@ -150,7 +161,9 @@ def _write_draft(data: str, path: Path, draft: Draft) -> None:
     elif isinstance(source, tables.Database):
         text = tables.draft(source.path, table=source.table, related=related, looking=look)
     else:
-        text = tables.draft(source, related=related, delimiter=draft.delimiter, looking=look)
+        text = tables.draft(
+            source, related=related, delimiter=draft.delimiter, looking=look, codebook=draft.codebook
+        )
     forms.check(path, data=[data, *related])
     if draft.interactive:
         text = complete(text)
@@ -186,6 +199,8 @@ def _print_result(as_json: bool, text: str, **facts: str) -> None:
 KINDS = ("number", "categories", "date", "boolean", "text", "none")
 # A draft has the sections of columns as comments: "# [columns.age]", then "# type = ...".
 _COLUMN = re.compile(r"^#? ?\[columns\.(?P<name>.+)\]$")
+# What a codebook has answered already is no comment.
+_FILLED = re.compile(r"^(?=\[columns\.(.+)\]$)((?:[^#\n].*\n)+)", re.M)
 _TYPE = re.compile(r'^#? ?type = "(?P<type>\w+)"')
 _EXAMPLE = re.compile(r"For example, (?P<text>[^.]+)\.")
 
@@ -222,8 +237,11 @@ def _ask_all(draft: str) -> str:
     )
     top += [f"size = {int(size)}"] if int(size) else []
     if "[format]" in draft:
-        sections.append(_format(re.search(r"^delimiter = .*$", draft, re.M)))
-    sections += [_facts(name, guess, example) for name, guess, example in columns]
+        sections.append(
+            _format(re.findall(r"^(?:delimiter|encoding|trim|true|false|strip) = [^#\n]*", draft, re.M))
+        )
+    filled = {name: text.rstrip() for name, text in _FILLED.findall(draft)}
+    sections += [filled.get(name) or _facts(name, guess, example) for name, guess, example in columns]
     text = "\n".join(top) + "\n\n" + "\n\n".join(sections) + "\n"
     # Answers that contradict each other, such as a lower bound above the upper one, are refused here, before
     # a file is written.
@@ -288,11 +306,9 @@ def _unquoted(name: str) -> str:
         return name.strip('"')
 
 
-def _format(delimiter: re.Match[str] | None) -> str:
-    """Ask for the decimal mark and the formats of dates, and return the section [format] of the schema file.
-
-    `delimiter` is the line of the draft with the delimiter, if it has one.
-    """
+def _format(drafted: list[str]) -> str:
+    """Ask for the decimal mark, the formats of dates and, if there is more, how texts are written; return the
+    section [format] of the schema file. `drafted` are the lines of it that the draft has."""
     decimal = _ask_until(
         "Decimal mark of numbers in the file",
         lambda text: text in (".", ","),
@@ -305,11 +321,42 @@ def _format(delimiter: re.Match[str] | None) -> str:
         "",
         hint=" A format has %d, %m and %Y where day, month and year are: %d.%m.%Y for 31.01.2020.",
     )
-    lines = ["[format]"] if delimiter is None else ["[format]", delimiter.group()]
+    lines = ["[format]", *(line.rstrip() for line in drafted)]
     lines += [f"decimal = {json.dumps(decimal.strip())}"] if decimal.strip() != "." else []
     formats = [part.strip() for part in dates.split(",") if part.strip()]
     lines += [f"dates = {json.dumps(formats)}"] if formats else []
+    if _confirm("Is there an encoding, words for yes and no, or a currency to declare?", default=False):
+        drafted_names = {line.partition(" ")[0] for line in drafted}
+        lines += [line for name, line in _texts() if name not in drafted_names]
     return "\n".join(lines)
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    """Ask how the texts of a file are written, and yield the entries of [format] that say so, by name."""
+    encoding = _ask_until(
+        "  Encoding, such as cp1252 for a file from Windows (empty: UTF-8)", _is_encoding, ""
+    )
+    if encoding:
+        yield "encoding", f"encoding = {json.dumps(encoding)}"
+    for name, question in (
+        ("true", "  Words for true, beside true, yes, y, 1, separated by commas (empty: none)"),
+        ("false", "  Words for false, beside false, no, n, 0 (empty: none)"),
+        ("strip", "  What stands before or behind numbers, such as €, kg (empty: nothing)"),
+    ):
+        words = [part.strip() for part in _ask_until(question, lambda _: True, "").split(",") if part.strip()]
+        if words:
+            yield name, f"{name} = {json.dumps(words, ensure_ascii=False)}"
+    if _confirm("  Are blanks at the ends of texts to be left out?", default=True):
+        yield "trim", "trim = true"
+
+
+def _is_encoding(text: str) -> bool:
+    """Return whether a format may have this encoding; an empty text is none."""
+    try:
+        Format(encoding=text or None)
+    except InvalidInput:
+        return False
+    return True
 
 
 def _facts(name: str, guess: str, example: str) -> str:

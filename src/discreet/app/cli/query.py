@@ -16,7 +16,7 @@ from ..._text import visible
 from ...curator.policy import check_epsilon
 from ...query import Answer
 from ...query.preview import Preview
-from ...session.terms import QuestionTerms, Terms, chosen
+from ...session.terms import QuestionTerms, SuggestTerms, Terms, chosen
 from .. import requests
 from . import forms
 from .options import DATA, FORCE, JSON, LARGE_EPSILON, SQL, Opening
@@ -33,6 +33,7 @@ def query(
     terms: Annotated[QuestionTerms, Only(f"{TERMS.names} fresh")],
     opening: Opening,
     large_epsilon: bool = LARGE_EPSILON,
+    out: Path = typer.Option(None, "--out", help="Also write the answer to this .csv or .xlsx file."),
     plot: Path = typer.Option(None, "--plot", help="Also draw bars with error bars into this PNG."),
     force: bool = FORCE,
     as_json: bool = JSON,
@@ -40,8 +41,16 @@ def query(
     check_epsilon(terms.epsilon, large_epsilon=large_epsilon)
     if plot is not None:
         _require_matplotlib()
+    if out is not None:
+        # loaded here: only --out needs it
+        from .releases import check_answer, write_answer
+
+        check_answer(out)
     plot = forms.picture(plot)  # type: ignore[assignment]
-    forms.check(plot, force=force, data=[data, *([] if opening.schema is None else [opening.schema])])
+    inputs: list[str | Path] = [data, *([] if opening.schema is None else [opening.schema])]
+    forms.check(plot, force=force, data=inputs)
+    forms.check(out, force=force, data=inputs)
+    forms.check_distinct(plot, out)
     session = opening.session(data)
     text, confidence = sql_text(sql), terms.confidence
     if terms.within is not None:
@@ -53,6 +62,8 @@ def query(
     spent_before = [account.spent for account in session.accounts]
     answer = session.sql(text, **chosen(terms))
     is_free = spent_before == [account.spent for account in session.accounts]
+    if out is not None:
+        write_answer(out, answer, confidence, force=force)
     if as_json:
         print(json.dumps(requests.answer_json(answer, confidence, session) | {"free": is_free}))
         if plot is not None:
@@ -78,6 +89,34 @@ def preview(
         print(json.dumps(requests.preview_json(query_preview)))
         return
     print(visible(str(query_preview), keep="\n"))
+
+
+def suggest(
+    data: str = DATA,
+    what: str = typer.Argument(..., help="A column of numbers, or one SELECT with a COUNT or a SUM."),
+    *,
+    terms: SuggestTerms,
+    opening: Annotated[Opening, Only("schema ledger analyst periods engine")],
+    as_json: bool = JSON,
+    only_preview: bool = typer.Option(False, "--preview", help="Say what it would cost: free."),
+) -> None:
+    session, options = opening.session(data), chosen(terms)
+    check_epsilon(terms.epsilon)
+    if only_preview:
+        print(visible("\n\n".join(map(str, session.preview_suggest(what, **options))), keep="\n"))
+        return
+    # as `preview_suggest` tells them apart
+    if what.lstrip().upper().startswith(("SELECT", "WITH")):
+        limits = session.suggest_limits(what, **options)
+        facts = {"rows": limits.rows, "groups": limits.groups, "error": limits.error, "curve": limits.curve}
+        text = str(limits)
+    else:
+        bounds = session.suggest(what, **options)
+        facts = {"lower": bounds.lower, "upper": bounds.upper}
+        text = f"lower = {bounds.lower}\nupper = {bounds.upper}"
+    print(json.dumps(facts) if as_json else text)
+    if not as_json:
+        print_note(f"used so far: {session.spent:.4g}; left: {session.remaining:.4g}")
 
 
 def sql_text(sql: str) -> str:

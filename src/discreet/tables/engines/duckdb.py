@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,8 +34,8 @@ from ... import _require, _system
 from ..._errors import InvalidInput
 from ..._public import Bounds, Public
 from ..columns import converted_to, engine_types, id_kind_of, kind_of, without_codes
-from ..files import Csv, Files, several
-from ..source import Engine, EngineError, Memory, Source, quoted
+from ..files import Codebook, Csv, Files, several
+from ..source import Engine, EngineError, Memory, Source, literal, quoted
 from .duckdb_reading import EMPTY, WIDE, Database, TableReader, connection, file_kind, lock
 from .refusals import (
     check_columns,
@@ -98,6 +99,7 @@ class DuckDB:
         threads: int | None = None,
         memory: str | None = None,
         seconds: float | None = None,
+        codebooks: Mapping[str, Mapping[str, Codebook]] = MappingProxyType({}),
     ) -> None:
         if seconds is not None:
             _require.positive(seconds=seconds)
@@ -105,7 +107,7 @@ class DuckDB:
         self._running: set[Any] = set()
         # For each thread, the statements that it has planned last (`_Planned`).
         self._local = threading.local()
-        self._opened = _Opened(tables, _declared_columns(public), threads, memory)
+        self._opened = _Opened(tables, _declared_columns(public), threads, memory, codebooks)
         self._kinds = self._opened.kinds
         self._check()
         self._check_keys()
@@ -303,6 +305,8 @@ class DuckDB:
         return f"DuckDB(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
 
 
+# A table with codebooks is stored under a name that begins so; a view has its own name.
+_PLAIN_PREFIX = "__discreet_plain_"
 # All open connections of this process.
 _OPEN: weakref.WeakSet[_Opened] = weakref.WeakSet()
 
@@ -331,8 +335,11 @@ class _Opened:
         declared: Mapping[str, Sequence[str]],
         threads: int | None,
         memory: str | None,
+        codebooks: Mapping[str, Mapping[str, Codebook]],
     ) -> None:
         self._limits, self._declared_columns = (threads, memory), declared
+        # For tables with codebooks, the names under which their texts are stored as they are.
+        self.codebooks, self.plain = codebooks, dict[str, str]()
         self._renewing = threading.Lock()
         self._stamps = {name: file_stamp(data) for name, data in tables.items()}
         self._data, self._original_data = dict(tables), dict(tables)
@@ -356,6 +363,8 @@ class _Opened:
         self._reader = TableReader(self.con, folder, self._declared_columns)
         for name, data in self._data.items():
             self._reader(name, data)
+        for number, (name, books) in enumerate(self.codebooks.items()):
+            self._apply_codebooks(name, books, f"{_PLAIN_PREFIX}{number}")
         unreadable = self._reader.unreadable
         types = {name: self._describe(name) for name in self._data}
         self.kinds, self.id_kinds = (
@@ -369,6 +378,20 @@ class _Opened:
             for kind_of_type in (kind_of, id_kind_of)
         )
         self.wide = {name: {c for c, type_ in types[name].items() if type_ in WIDE} for name in self._data}
+
+    def _apply_codebooks(self, name: str, books: Mapping[str, Codebook], plain: str) -> None:
+        """Rename a table to `plain`, and put a view in its place that rewrites the texts of some columns."""
+        # Imported late, as in `DuckDB.dialect`.
+        from ..codebook import select_list
+        from .duckdb_dialect import DUCKDB
+
+        kinds = {column: kind_of(type_) for column, type_ in self._describe(name).items()}
+        columns = select_list(list(kinds), books, kinds, DUCKDB)
+        is_table = self.con.execute(f"SELECT 1 FROM duckdb_tables() WHERE table_name = {literal(name)}")
+        what = "TABLE" if is_table.fetchall() else "VIEW"
+        self.plain[name] = plain
+        self.con.execute(f"ALTER {what} {quoted(name)} RENAME TO {plain}")
+        self.con.execute(f"CREATE VIEW {quoted(name)} AS SELECT {', '.join(columns)} FROM {plain}")
 
     def lock(self) -> None:
         lock(self.con, self._reader.paths)
@@ -481,6 +504,7 @@ def connect(
     threads: int | None = None,
     memory: str | None = None,
     seconds: float | None = None,
+    codebooks: Mapping[str, Mapping[str, Codebook]] = MappingProxyType({}),
 ) -> DuckDB:
     """Return an engine for a file path (.parquet, .csv), a folder, a pattern ("visits-*.parquet") or a list
     of these, a `Database`, a data frame (pandas, polars), an Arrow table, or a mapping of names to columns.
@@ -488,11 +512,11 @@ def connect(
     `related` maps the names of the tables that `public.tables` declares to their data. `threads` and `memory`
     ("4GB") are what the engine may use, by default as many threads as the machine has cores and four fifths
     of its memory; larger intermediate results go to a private folder on disk. `seconds`: a query that takes
-    longer fails with `TimeLimit`.
+    longer fails with `TimeLimit`. `codebooks`: by table and column, how texts are read (`files.Codebook`).
     """
     # `several` is None for a single file and for tables in memory.
     tables = {name: several(of) or of for name, of in {public.table: data, **(related or {})}.items()}
-    return DuckDB(tables, public, threads=threads, memory=memory, seconds=seconds)
+    return DuckDB(tables, public, threads=threads, memory=memory, seconds=seconds, codebooks=codebooks)
 
 
 def engine_of(source: Source) -> Engine:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import csv
 import re
 import shlex
+import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ import pyarrow as pa
 
 from ... import _require
 from ..._errors import InvalidInput
+from .. import sheets
 from ..columns import (
     KINDS,
     LONGEST_TEXT,
@@ -42,6 +44,7 @@ from ..columns import (
     to_arrow,
 )
 from ..files import Csv, Files, Spill, multiline, open_bytes, open_text
+from ..sheets import SUFFIXES
 from ..source import Memory, literal, quoted
 
 # Bytes of a file that `_line_end` reads at a time. Chosen by hand, not tuned.
@@ -49,23 +52,23 @@ _CHUNK = 1 << 24
 
 
 def file_kind(path: str) -> str:
-    """Return "parquet" or "csv" by the endings of a file's name; others are refused."""
+    """Return "parquet", "csv" or "sheet" by the endings of a file's name; others are refused."""
     suffixes = Path(path).suffixes
+    if suffixes and suffixes[-1] in SUFFIXES:
+        return "sheet"
     if suffixes and suffixes[-1] == ".parquet":
         return "parquet"
     if any(s in (".csv", ".tsv") for s in suffixes):
         return "csv"
-    if suffixes and suffixes[-1] in (".xlsx", ".xls", ".xlsm", ".ods", ".numbers"):
-        way_out = (
-            "Save the sheet as CSV in UTF-8, in the program that made it or with "
-            "pandas.read_excel(...).to_csv(..., index=False), and give that file."
-        )
+    if suffixes and suffixes[-1] in (".xls", ".xlsm", ".ods", ".numbers"):
+        way_out = "Save it as .xlsx or as CSV in UTF-8, in the program that made it, and give that file."
     elif suffixes and suffixes[-1] in (".duckdb", ".ddb", ".db"):
         way_out = "Say which table of the database: tables.Database(path, table), in the shell FILE::TABLE."
     else:
         way_out = "Convert it to one of these, and give that file."
     raise InvalidInput(
-        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz, .csv.zst). {way_out}"
+        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz, .csv.zst), nor .xlsx, .sav or "
+        f".dta. {way_out}"
     )
 
 
@@ -429,7 +432,8 @@ class TableReader:
             if not Path(data).is_file():
                 raise InvalidInput(f"there is no file {str(data)!r}.")
             path = str(Path(data).resolve())
-            (self._parquet if file_kind(path) == "parquet" else self._csv)(name, path)
+            readers: dict[str, Any] = {"parquet": self._parquet, "csv": self._csv, "sheet": self._sheet}
+            readers[file_kind(path)](name, path)
         elif isinstance(data, Csv):
             self._csv(name, str(data.path.resolve()), data)
         elif isinstance(data, Database):
@@ -462,6 +466,9 @@ class TableReader:
         self.paths.extend(paths)
         self._replace_unreadable(name, what, lambda columns: parquet_batches(paths, columns))
 
+    def _sheet(self, name: str, path: str) -> None:
+        self._arrow(name, engine_types(sheets.read(Path(path))))
+
     def _several_csv(self, name: str, data: Files) -> None:
         """Read several CSV files, each as it would be read alone; their header lines must be the same."""
         first_columns: list[str] = []
@@ -482,6 +489,8 @@ class TableReader:
 
     def _csv(self, name: str, path: str, csv_file: Csv | None = None) -> None:
         """Copy a CSV file into a table of texts, in which texts that are too long are NULL."""
+        if csv_file is not None and csv_file.format.encoding is not None:
+            path = self._in_utf8(path, csv_file.format.encoding)
         format_columns = () if csv_file is None else (*csv_file.numbers, *csv_file.days)
         delimiter = None if csv_file is None else csv_file.format.delimiter
         reader = csv_reader(path, name, delimiter, (*self.declared.get(name, ()), *format_columns))
@@ -499,6 +508,16 @@ class TableReader:
                 f"{c} = CASE WHEN STRLEN({c}) <= {LONGEST_TEXT} THEN {c} END" for c in chunk
             )
             self._run(f"UPDATE {quoted(name)} SET {assignments} WHERE {longest} > {LONGEST_TEXT}", what)
+
+    def _in_utf8(self, path: str, encoding: str) -> str:
+        """Return the path of a copy of a text file in UTF-8, in the private folder. A byte that stands for no
+        character becomes U+FFFD."""
+        name = Path(path).name.removesuffix(".gz").removesuffix(".zst")
+        copy = Path(tempfile.mkdtemp(dir=self.folder), name)
+        with open_bytes(path) as file, copy.open("w", encoding="utf-8", newline="") as into:
+            for chunk in iter(lambda: file.read(_CHUNK), b""):
+                into.write(chunk.decode(encoding, "replace"))
+        return str(copy)
 
     def _check_dates(self, formats: Sequence[str]) -> None:
         """Refuse a format of dates that DuckDB does not know, which would look like a file that cannot be

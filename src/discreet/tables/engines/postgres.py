@@ -24,6 +24,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,6 +34,7 @@ from ... import _require
 from ..._errors import InvalidInput
 from ..._public import Public
 from ..columns import LONGEST_TEXT, without_codes
+from ..files import Codebook
 from ..source import EngineError, quoted
 from .postgres_tables import Address, Pool, PostgresTable, check, definitions, driver, look, resolve
 from .refusals import (
@@ -192,7 +195,13 @@ class PostgreSQL:
     """
 
     def __init__(
-        self, address: Address, tables: Mapping[str, str], public: Public, *, seconds: float | None = None
+        self,
+        address: Address,
+        tables: Mapping[str, str],
+        public: Public,
+        *,
+        seconds: float | None = None,
+        codebooks: Mapping[str, Mapping[str, Codebook]] = MappingProxyType({}),
     ) -> None:
         if seconds is not None:
             _require.positive(seconds=seconds)
@@ -202,7 +211,8 @@ class PostgreSQL:
         # Per thread: the connection of the snapshot that is open, if there is one.
         self._local = _Thread()
         with self._errors(), self._pool.transaction(seconds) as connection:
-            self._tables = _open_tables(connection, address, tables, public)
+            opened = _open_tables(connection, address, tables, public)
+            self._tables = {name: replace(t, books=codebooks.get(name, {})) for name, t in opened.items()}
         self._kinds = {name: table.kinds for name, table in self._tables.items()}
         self._check()
 
@@ -427,13 +437,14 @@ def connect_postgres(
     table: str | None = None,
     related: Mapping[str, str] | None = None,
     seconds: float | None = None,
+    codebooks: Mapping[str, Mapping[str, Codebook]] = MappingProxyType({}),
 ) -> PostgreSQL:
     """Return an engine for a table of a PostgreSQL database: "postgresql://user@host/database".
 
     `table`: its name in the database, with or without its schema ("clinic.visits"); by default the name in
     `public`. `related` maps the names of the tables that `public.tables` declares to their names in the same
     database. `seconds`: a statement that takes longer fails with `TimeLimit`. The password comes from
-    PGPASSWORD, ~/.pgpass or a service file.
+    PGPASSWORD, ~/.pgpass or a service file. `codebooks`: by table and column, how texts are read.
     """
     names = {public.table: table or public.table, **{t.name: t.name for t in public.tables}}
     for name, relation in (related or {}).items():
@@ -442,4 +453,4 @@ def connect_postgres(
                 f"table {name!r} must be in the same database: give its name there, such as 'clinic.{name}'."
             )
         names[name] = relation
-    return PostgreSQL(Address(address), names, public, seconds=seconds)
+    return PostgreSQL(Address(address), names, public, seconds=seconds, codebooks=codebooks)

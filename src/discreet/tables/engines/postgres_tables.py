@@ -19,7 +19,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ import pyarrow as pa
 from ..._errors import InvalidInput, MissingExtra
 from ..._public import Boolean, Bounds, Categories, Dates, Fact
 from ..columns import LONGEST_TEXT, check_names
+from ..files import Codebook
 from ..source import EngineError, literal, quoted
 
 INFINITE = "'Infinity'::float8"
@@ -242,7 +243,7 @@ class PostgresTable:
     """Describes a relation under the name that queries use, with what is declared of it.
 
     `relation`: its schema and name in the database. `schema`: the declared fact of each column. `unit`: the
-    column of the units' ids.
+    column of the units' ids. `books`: by column, how its texts are read.
     """
 
     name: str
@@ -250,6 +251,7 @@ class PostgresTable:
     shape: RelationShape
     schema: tuple[tuple[str, Fact], ...]
     unit: str | None
+    books: Mapping[str, Codebook] = field(default_factory=dict, hash=False)
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -295,6 +297,13 @@ class PostgresTable:
             for n, type_, kind in self._columns()
         ]
         query = f"SELECT {', '.join(select_list)} FROM {self.text}"
+        if self.books:
+            # Imported late, because the SQL library is slow to load.
+            from ..codebook import select_list as rewritten
+            from .postgres_dialect import dialect
+
+            columns = rewritten([n for n, *_ in self._columns()], self.books, self.kinds, dialect())
+            query = f"SELECT {', '.join(columns)} FROM ({query}) AS plain"
         return f"{quoted(self.name)} AS NOT MATERIALIZED ({query})"
 
     def arrow(self, columns: Sequence[str]) -> pa.Schema:

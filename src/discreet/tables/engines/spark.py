@@ -25,10 +25,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from threading import TIMEOUT_MAX
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -37,6 +38,7 @@ from ... import _require
 from ..._errors import DiscreetError, InvalidInput, MissingExtra
 from ..._public import Public
 from ..columns import KINDS, LONGEST_TEXT, check_names, converted_to, engine_types, without_codes
+from ..files import Codebook
 from ..source import EngineError
 from .refusals import (
     check_columns,
@@ -379,6 +381,7 @@ class Spark:
         *,
         spark: Any = None,
         seconds: float | None = None,
+        codebooks: Mapping[str, Mapping[str, Codebook]] = MappingProxyType({}),
     ) -> None:
         if seconds is not None:
             _require.positive(seconds=seconds)
@@ -388,15 +391,24 @@ class Spark:
         self._running: set[str] = set()
         self._stamps = {name: files_stamp(data) for name, data in tables.items()}
         self._data = dict(tables)
-        self._tables = {name: self._read(name, data) for name, data in tables.items()}
+        self._tables = {
+            name: self._read(name, data, codebooks.get(name, {})) for name, data in tables.items()
+        }
         self._kinds = {name: table.kinds for name, table in self._tables.items()}
         self._check()
         for name, table in self._tables.items():
             table.frame.createTempView(_view(name))
 
-    def _read(self, name: str, data: Any) -> SparkTable:
+    def _read(self, name: str, data: Any, books: Mapping[str, Codebook]) -> SparkTable:
         table = read(self._session, name, data)
         check_names(name, list(table.kinds))
+        if books:
+            # Imported late, because the SQL library is slow to load.
+            from ..codebook import select_list
+            from .spark_dialect import SPARK
+
+            columns = select_list(table.frame.columns, books, table.kinds, SPARK)
+            table = replace(table, frame=table.frame.selectExpr(*columns))
         return table
 
     @property
@@ -602,13 +614,15 @@ def connect(
     related: Mapping[str, Any] | None = None,
     spark: Any = None,
     seconds: float | None = None,
+    codebooks: Mapping[str, Mapping[str, Codebook]] = MappingProxyType({}),
 ) -> Spark:
     """Return an engine for a Spark DataFrame of a stored table, or for the path of a Parquet file, a folder
     of these or a pattern ("visits/*.parquet").
 
     `related` maps the names of the tables that `public.tables` declares to DataFrames or paths. `spark`: the
     session whose cluster reads paths; by default the active one, or a new one on this machine. `seconds`: a
-    query that takes longer is cancelled, and fails with `TimeLimit`.
+    query that takes longer is cancelled, and fails with `TimeLimit`. `codebooks`: by table and column, how
+    texts are read.
     """
     tables = {public.table: data, **(related or {})}
-    return Spark(tables, public, spark=spark, seconds=seconds)
+    return Spark(tables, public, spark=spark, seconds=seconds, codebooks=codebooks)

@@ -1,0 +1,87 @@
+"""`discreet report`, a page of everything that was released, and `--out`, an answer as a file."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import discreet as dp
+from discreet import InvalidInput
+from discreet.app.cli import app
+
+SQL = "SELECT ward, COUNT(*) AS n FROM stays GROUP BY ward"
+run = CliRunner().invoke
+
+
+@pytest.fixture
+def stays(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("stays.csv").write_text("ward\n" + "=A\nB\nC\n" * 200, "utf-8")
+    Path("stays.csv.schema.toml").write_text(
+        'table = "stays"\nversion = "7"\nunit = "row"\n[columns.ward]\ntype = "categories"\nvalues = ["=A", "B", "<b>C"]\n'
+    )
+    assert (
+        run(app, ["init", "stays.csv", "--epsilon", "3", "--delta", "1e-6", "--analyst", "ann=1"]).exit_code
+        == 0
+    )
+
+
+def test_a_report_has_questions_answers_spending_and_what_it_means(stays):
+    assert run(app, ["query", "stays.csv", SQL, "--epsilon", "0.25", "--as", "ann"]).exit_code == 0
+    people = dp.open("stays.csv", schema="stays.csv.schema.toml")
+    answer = people.sql("SELECT COUNT(*) AS n FROM stays WHERE ward = 'B'", epsilon=0.5)
+    assert run(app, ["report", "stays.csv"]).exception is None
+    page = Path("report.html").read_text("utf-8")
+    for text in (SQL, "ward = &#x27;B&#x27;", "asked by ann", "asked by steward", f">{answer['n'][0]:,} ± "):
+        assert text in page, text
+    assert "<td>epsilon 0.75 of 3</td>" in page
+    assert "<td>epsilon 0.25 of 1</td>" in page
+    assert str(people.ledger.anchor) in page
+    assert "stays, version 7" in page
+    assert "&lt;b&gt;C" in page
+    assert "<b>C" not in page
+    assert page.count("<svg") >= 2
+    assert "<script" not in page
+
+
+def test_a_report_costs_nothing_needs_no_key_and_names_what_has_no_value(stays):
+    Path("stays.csv.ledger.key").unlink()
+    before = Path("stays.csv.ledger").read_bytes()
+    assert run(app, ["report", "stays.csv.ledger", "--out", "r.html"]).exception is None
+    assert "Nothing." in Path("r.html").read_text("utf-8")
+    assert Path("stays.csv.ledger").read_bytes() == before
+    for name, match in (
+        ("r.html", "exists already"),
+        ("r.txt", "an .html or a .pdf"),
+        ("stays.csv.ledger", "an .html"),
+    ):
+        assert match in str(run(app, ["report", "stays.csv", "--out", name]).exception)
+
+
+def test_an_answer_is_written_with_the_ends_of_its_intervals(stays):
+    asked = run(app, ["query", "stays.csv", SQL, "--epsilon", "1", "--out", "a.csv", "--json"])
+    assert asked.exception is None, asked.exception
+    rows = list(csv.reader(Path("a.csv").read_text("utf-8-sig").splitlines()))
+    assert rows[0] == ["ward", "n", "n_low", "n_high"]
+    # no spreadsheet computes a group's name
+    assert [row[0] for row in rows[1:]] == ["'=A", "B", "<b>C"]
+    assert all(float(low) < float(n) < float(high) for _, n, low, high in rows[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "match"), [("a.txt", "a .csv or an .xlsx"), ("stays.csv", "never overwritten")]
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_charge(stays, name, match):
+    refused = run(app, ["query", "stays.csv", SQL, "--epsilon", "1", "--out", name])
+    assert isinstance(refused.exception, InvalidInput)
+    assert match in str(refused.exception)
+    assert dp.open("stays.csv", schema="stays.csv.schema.toml").spent == 0
+
+
+def test_an_answer_is_written_for_excel(stays):
+    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'discreet[formats]'")
+    assert run(app, ["query", "stays.csv", SQL, "--epsilon", "1", "--out", "a.xlsx"]).exception is None
+    rows = list(openpyxl.load_workbook("a.xlsx").active.values)
+    assert rows[0] == ("ward", "n", "n_low", "n_high")
+    assert rows[1][0] == "'=A"
