@@ -79,6 +79,22 @@ def that(holds: object, otherwise: str) -> None:
         raise InvalidInput(otherwise)
 
 
+class refusing:
+    """Refuses, with a message or an error, what cannot be converted inside: a TypeError, a ValueError, an
+    OverflowError, or one of `more`. Our own errors pass."""
+
+    def __init__(self, refusal: str | InvalidInput, *more: type[Exception]) -> None:
+        self._refusal = refusal
+        self._kinds: tuple[type[Exception], ...] = (TypeError, ValueError, OverflowError, *more)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, self._kinds) and not isinstance(error, DiscreetError):
+            raise InvalidInput(self._refusal) if isinstance(self._refusal, str) else self._refusal from None
+
+
 # The largest number of characters of a bad argument that a message shows. A convention.
 _SHOWN = 200
 

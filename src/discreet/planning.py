@@ -201,8 +201,8 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
     error.
     """
     _require.positive(epsilon=epsilon)
-    if epsilon < _LEAST:
-        raise _require.fail("epsilon", epsilon, f"at least {_LEAST:g}: below it all errors are useless")
+    wanted = f"at least {_LEAST:g}: below it all errors are useless"
+    _require.must(epsilon >= _LEAST, "epsilon", epsilon, wanted)
     _require.price(epsilon=epsilon)
     # a Python float: numpy's short floats would overflow in the computations below
     epsilon = float(epsilon)

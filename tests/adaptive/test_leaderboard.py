@@ -162,7 +162,9 @@ def test_what_is_refused_is_refused_before_data_is_read() -> None:
     drawn, never = entropy.drawn, Untouchable(PUBLIC)
     described = Submission(name="team", rows=3, digest="abc")
     for question in ("text", described, Submission.of("a", {1: 7}), Submission.of("a", {1: None})):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(
+            InvalidInput, match=r"must be a Submission|only the description|not a declared label"
+        ):
             made.answer(state, never, question, entropy=entropy)  # type: ignore[arg-type]
     assert entropy.drawn == drawn
 

@@ -152,7 +152,7 @@ FORMS = (
     Mutant(
         "noise for other neighbors is taken",
         _QUESTION,
-        " or any(part.neighbors is not neighbors for part in parts)",
+        " or any(part.neighbors != neighbors for part in parts)",
         "",
     ),
     Mutant(

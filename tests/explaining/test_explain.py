@@ -318,7 +318,7 @@ def test_several_counts_and_mechanisms_are_explained(people: dp.Session) -> None
     assert dp.explain(count).risk.epsilon <= 0.25
     release = people.ask(count)
     assert dp.explain(release).risk.epsilon <= 0.25
-    with pytest.raises(dp.DiscreetError):
+    with pytest.raises(dp.DiscreetError, match="nothing is declared"):
         people.explain("SELECT nothing FROM rand_hie", epsilon=0.5)
     with pytest.raises(dp.DiscreetError, match="text must be a text"):
         people.explain(["SELECT COUNT(*) AS n FROM rand_hie"], epsilon=0.5)  # type: ignore[arg-type]

@@ -75,7 +75,10 @@ def test_what_is_wrong_is_refused_without_repeating_a_value(folder: Path) -> Non
         ("randomize", "colors.txt", "--categories", "red,blue", "--epsilon", "0"),
         ("estimate", "colors.txt"),
     ):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(
+            InvalidInput,
+            match=r"must be|must differ|twice|takes|needs|give|cannot be read|none of the|are no numbers|must describe",
+        ):
             run(*arguments)
     header = {"randomizer": {"type": "accounting.PureDP", "epsilon": 1}, "categories": ["a", "b"]}
     Path("forged.jsonl").write_text(json.dumps(header) + "\n1\n")

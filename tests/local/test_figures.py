@@ -144,8 +144,6 @@ def test_counting_by_transform_is_counting_one_by_one(name: str) -> None:
         assert np.array_equal(oracle.supported(reports).sum(axis=0), oracle.counts(reports))
     if name == "hashing":
         assert np.array_equal(oracle.counts_of(reports, np.arange(21)), oracle.counts(reports))
-        sums = oracle.counts_of_sums(reports.data, np.arange(0, 20, 4), np.arange(4))
-        assert np.array_equal(sums, oracle.counts(reports)[:20])
 
 
 def test_two_values_collide_under_exactly_one_in_as_many_hashes_as_there_are_buckets() -> None:

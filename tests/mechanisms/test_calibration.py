@@ -212,7 +212,7 @@ def test_the_zcdp_conversion_is_a_bound_for_the_gaussian_and_near_its_best_order
     [(0, 0.1), (-1, 0.1), (math.inf, 0.1), (math.nan, 0.1), (0.5, 0), (0.5, 1), (0.5, math.nan)],
 )
 def test_impossible_targets_are_refused(call: Any, epsilon: float, delta: float) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match=r"must be"):
         call(epsilon, delta)
 
 

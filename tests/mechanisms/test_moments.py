@@ -303,7 +303,7 @@ def test_a_finder_for_something_else_is_refused():
     ],
 )
 def test_bad_parameters_are_refused(cls, bad):
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match=r"must be|steps wide"):
         cls(**({"public": facts(), "column": "v", "epsilon": 1, "step": 1} | bad))
 
 

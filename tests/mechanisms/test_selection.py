@@ -428,7 +428,7 @@ def test_bad_scores_are_refused_before_anything_is_drawn(chooser, scores):
     + [{"epsilon": 1, "monotone": 1}, {"epsilon": 1, "neighbors": "next"}],
 )
 def test_bad_parameters_are_refused(cls, bad):
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match=r"must be"):
         cls(**bad)
 
 

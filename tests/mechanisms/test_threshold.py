@@ -495,7 +495,9 @@ def test_bad_questions_are_refused_before_anything_is_read_or_drawn(
     mechanism = SparseVector(public=PUBLIC, threshold=0, epsilon=1, monotone=True)
     entropy, nothing = CountingEntropy(), Untouchable(PUBLIC)
     state: Any = {"threshold": 0, "positives": 0, "asked": 0}
-    with pytest.raises(error):
+    with pytest.raises(
+        error, match=r"sensitivity is 9|single number|no entry|not known to be monotone|must be a statistic"
+    ):
         mechanism.answer(state, nothing, question, entropy=entropy)  # type: ignore[arg-type]
     for bad in (
         None,
@@ -528,7 +530,7 @@ def test_bad_questions_are_refused_before_anything_is_read_or_drawn(
 def test_bad_parameters_are_refused(changed: dict[str, Any]) -> None:
     good = {"public": PUBLIC, "threshold": 0, "epsilon": 1}
     SparseVector(**good)
-    with pytest.raises(DiscreetError):
+    with pytest.raises(DiscreetError, match=r"must be"):
         SparseVector(**{**good, **changed})
     if changed.keys() != {"positives"}:
         with pytest.raises(DiscreetError, match=r"must be|has no monotone"):

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from .. import _require
-from .._errors import InvalidInput, result_or
+from .._errors import result_or
 from .._public import PUBLIC, REPLACE, Public
 from .._registry import described
 from .._require import A_FLOAT, FINITE, OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most, instance_of
@@ -282,8 +282,9 @@ class LikelihoodScores(_Series):
 
     def __post_init__(self) -> None:
         _Series.__post_init__(self)
-        if not max(map(abs, self.change.range)) <= _MAX_RATIO:
-            raise _require.fail("the range of change", self.change.range, f"at most {_MAX_RATIO} nats")
+        ends = self.change.range
+        within = max(map(abs, ends)) <= _MAX_RATIO
+        _require.must(within, "the range of change", ends, f"at most {_MAX_RATIO} nats")
 
     def length(self, public: Public) -> int:
         return self.times
@@ -463,8 +464,8 @@ def changepoint(
     Guarantee: epsilon-DP.
     Proof:     that of `mechanisms.Select` with either selector, for the sensitivity of the scores.
     """
-    if (change is None) == (margin is None):
-        raise InvalidInput("give either change= (known distributions) or margin= (ranks), not both.")
+    one = (change is None) != (margin is None)
+    _require.that(one, "give either change= (known distributions) or margin= (ranks), not both.")
     scores: LikelihoodScores | RankScores
     if change is not None:
         scores = LikelihoodScores(column=column, time=time, times=times, change=change)
@@ -635,8 +636,8 @@ def alarm_threshold(
     Computed from `runs` simulated series, noise included: no data is read and nothing is charged. It is an
     estimate: with 2000 runs the probability is off by about 0.02.
     """
-    if false_alarm * runs < 1:
-        raise _require.fail("runs", runs, f"at least {math.ceil(1 / false_alarm)} for so rare a false alarm")
+    wanted = f"at least {math.ceil(1 / false_alarm)} for so rare a false alarm"
+    _require.must(false_alarm * runs >= 1, "runs", runs, wanted)
     generator, rounds = np.random.default_rng(seed), watch.rounds
     highest = np.empty(runs)
     for run in range(runs):

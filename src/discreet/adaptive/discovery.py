@@ -101,10 +101,8 @@ class Listed:
             all(later <= earlier for earlier, later in zip(self.terms, self.terms[1:], strict=False)),
             "terms must not increase: the theorems need that. Sort them from largest to smallest.",
         )
-        if float(np.sum(np.sort(self.terms))) > 1:
-            raise InvalidInput(
-                f"terms sum to {float(np.sum(np.sort(self.terms)))!r}, above 1. Make them smaller."
-            )
+        total = float(np.sum(np.sort(self.terms)))
+        _require.that(total <= 1, f"terms sum to {total!r}, above 1. Make them smaller.")
 
     def __call__(self, count: int) -> Levels:
         """Return the first `count` summands."""

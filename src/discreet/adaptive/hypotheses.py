@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from .. import _require
-from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
 from .._require import A_FLOAT, OPEN_PROBABILITY, POSITIVE, among, at_least, instance_of
@@ -135,8 +134,8 @@ class Hypothesis:
     def check(self, public: Public, sensitivity: int) -> None:
         """Check that the statistic is one number, which one person moves by at most `sensitivity`, the amount
         that was paid for."""
-        if length_of(self.statistic, public) not in (None, 1):
-            raise InvalidInput("the statistic has several values. Ask about one Component of it.")
+        single = length_of(self.statistic, public) in (None, 1)
+        _require.that(single, "the statistic has several values. Ask about one Component of it.")
         statistic_sensitivity = self.statistic.sensitivity(public).linf
         _require.that(
             statistic_sensitivity <= sensitivity,

@@ -58,8 +58,8 @@ _MAX_CHARACTERS = 100
 
 def _check_name(**named: Any) -> None:
     for option, name in named.items():
-        if not isinstance(name, str) or not 0 < len(name) <= _MAX_CHARACTERS or not name.isprintable():
-            raise _require.fail(option, name, f"a printable text of 1 to {_MAX_CHARACTERS} characters")
+        fits = isinstance(name, str) and 0 < len(name) <= _MAX_CHARACTERS and name.isprintable()
+        _require.must(fits, option, name, f"a printable text of 1 to {_MAX_CHARACTERS} characters")
 
 
 def _check_step(**named: Real) -> None:
@@ -91,16 +91,16 @@ class Submission:
         Ids are whole numbers or texts; labels are checked against the declared ones when the submission is
         scored.
         """
-        if not isinstance(predictions, Mapping) or not predictions:
-            raise _require.fail("predictions", type(predictions).__name__, "labels by id, at least one")
+        kind, some = type(predictions).__name__, isinstance(predictions, Mapping) and predictions
+        _require.must(some, "predictions", kind, "labels by id, at least one")
         ids, labels = list(predictions), list(predictions.values())
-        try:
+        with _require.refusing(
+            "the ids of a submission must be all whole numbers, or all texts.", pa.ArrowException
+        ):
             array = pa.array(ids)
             kind = array.type
             if not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
                 raise TypeError(kind)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            raise InvalidInput("the ids of a submission must be all whole numbers, or all texts.") from None
         text = "\n".join(f"{i!r}:{label!r}" for i, label in zip(ids, labels, strict=True))
         self = cls(name=name, rows=len(ids), digest=hashlib.sha256(text.encode()).hexdigest())
         object.__setattr__(self, "_ids", array)
@@ -123,11 +123,8 @@ class Submission:
             (label for label in plain if not isinstance(label, str | int) or label not in code_of), None
         )
         # a label None is not declared either, but looks like "no unknown label" here
-        if unknown is not None or None in plain:
-            raise InvalidInput(
-                f"{unknown!r} is not a declared label of column {target!r}; the labels are "
-                f"{list(code_of)[:20]}."
-            )
+        what = f"declared label of column {target!r}; the labels are {list(code_of)[:20]}."
+        _require.that(unknown is None and None not in plain, f"{unknown!r} is not a {what}")
         return np.array([code_of[label] for label in plain], np.int64)
 
 
@@ -152,8 +149,8 @@ def check_columns(public: Public, target: Any, id: Any) -> None:
 
 def check_submission(question: Any) -> None:
     """Refuse what is no submission."""
-    if not isinstance(question, Submission):
-        raise _require.fail("a question to a leaderboard", type(question).__name__, "a Submission")
+    kind, fits = type(question).__name__, isinstance(question, Submission)
+    _require.must(fits, "a question to a leaderboard", kind, "a Submission")
 
 
 def losses(source: Source, submission: Submission, target: str, id: str) -> tuple[Any, Integers]:

@@ -223,8 +223,8 @@ class Paprika(Comparing):
         return after, self.paid(Decision(rejected=is_rejected, level=level), entropy)
 
     def _check_question(self, question: Any) -> None:
-        if not isinstance(question, Hypothesis):
-            raise InvalidInput(f"a question must be a Hypothesis, got {type(question).__name__}.")
+        kind, fits = type(question).__name__, isinstance(question, Hypothesis)
+        _require.that(fits, f"a question must be a Hypothesis, got {kind}.")
         question.check(self.public, self.sensitivity)
         if self.monotone and not (question.sign == 1 and moves_up(question.statistic, self.public)):
             raise Unsupported(

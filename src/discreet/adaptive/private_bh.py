@@ -28,6 +28,7 @@ from .. import _require
 from .._registry import described
 from .._require import NON_EMPTY, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, instance_of
 from ..accounting import Event, compose
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerLaplace
 from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..mechanisms.selection import TopK
@@ -100,10 +101,8 @@ class PrivateBenjaminiHochberg(Mechanism):
     def __post_init__(self) -> None:
         if self.delta is not None:
             check_budget(self.epsilon, self.delta)
-        if self.candidates > len(self.hypotheses):
-            raise _require.fail(
-                "candidates", self.candidates, f"at most the {len(self.hypotheses)} hypotheses"
-            )
+        count, wanted = len(self.hypotheses), f"at most the {len(self.hypotheses)} hypotheses"
+        _require.must(self.candidates <= count, "candidates", self.candidates, wanted)
         _require.that(
             not self.paper or self.score == "log p", "the paper's thresholds are for score='log p'."
         )
@@ -142,9 +141,7 @@ class PrivateBenjaminiHochberg(Mechanism):
 
     @property
     def noise(self) -> IntegerLaplace:
-        return IntegerLaplace.for_epsilon(
-            self.part_epsilon, sensitivity=self.grid_sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.part_epsilon, self.grid_sensitivity)
 
     @property
     def event(self) -> Event:

@@ -55,6 +55,7 @@ from .._registry import described
 from .._require import EXACT, INTEGER, LISTED, POSITIVE, PRICE, Limit, Real, among, at_least, at_most
 from ..accounting import Event, compose
 from ..mechanisms import arrow_columns
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerLaplace, laplace_sum_error
 from ..mechanisms.protocols import Integers, Mechanism, Release, Sensitivity, check_source, release
 from ..mechanisms.statistics import ROWS, Histogram, require_rows, row_contribution
@@ -187,12 +188,11 @@ def check_groups(
     undeclared or repeated ones, and fewer or more than allowed."""
     declared = public.categories(column).values
     chosen = declared if groups is None else _require.listed(groups=groups)
-    if any(isinstance(v, bool) or not isinstance(v, str | int) or v not in declared for v in chosen):
-        raise _require.fail("groups", chosen, f"declared categories of column {column!r}")
-    too_many = at_most is not None and len(chosen) > at_most
-    if len(set(chosen)) < len(chosen) or len(chosen) < at_least or too_many:
-        number = f"at least {at_least}" if at_most is None else str(at_most)
-        raise _require.fail("groups", chosen, f"{number} different categories")
+    known = all(isinstance(v, str | int) and not isinstance(v, bool) and v in declared for v in chosen)
+    _require.must(known, "groups", chosen, f"declared categories of column {column!r}")
+    fits = len(set(chosen)) == len(chosen) and at_least <= len(chosen) <= (at_most or len(chosen))
+    number = f"at least {at_least}" if at_most is None else str(at_most)
+    _require.must(fits, "groups", chosen, f"{number} different categories")
     return chosen
 
 
@@ -226,14 +226,16 @@ class YesNo:
         """Refuse a column whose declaration does not fit `success`."""
         require_rows(public)
         declaration, success = public.fact(self.column), self.success
-        if not isinstance(declaration, Boolean | Categories | Bounds):
-            raise InvalidInput(f"column {self.column!r} must be declared as Boolean, Categories or Bounds.")
-        if isinstance(declaration, Boolean) and success is not None:
-            raise _require.fail("success", success, "None: the column is true or false")
-        if isinstance(declaration, Categories) and success not in declaration.values:
-            raise _require.fail("success", success, f"a declared category of column {self.column!r}")
-        if isinstance(declaration, Bounds) and (success is None or isinstance(success, str)):
-            raise _require.fail("success", success, "the smallest number that counts as a success")
+        if isinstance(declaration, Boolean):
+            fits, wanted = success is None, "None: the column is true or false"
+        elif isinstance(declaration, Categories):
+            fits, wanted = success in declaration.values, f"a declared category of column {self.column!r}"
+        else:
+            what = f"column {self.column!r} must be declared as Boolean, Categories or Bounds."
+            _require.that(isinstance(declaration, Bounds), what)
+            fits = success is not None and not isinstance(success, str)
+            wanted = "the smallest number that counts as a success"
+        _require.must(fits, "success", success, wanted)
 
     def length(self, public: Public) -> int:
         return 2
@@ -307,9 +309,7 @@ class ProportionTest(Mechanism):
     @property
     def noise(self) -> IntegerLaplace:
         sensitivity = 1 if self.trials is not None else self.statistic.sensitivity(self.public)
-        return IntegerLaplace.for_epsilon(
-            self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.epsilon, sensitivity)
 
     @property
     def event(self) -> Event:
@@ -472,8 +472,8 @@ class GroupSums:
         ends = [(extreme - self.center) ** self.power for extreme in (grid.low, grid.high)]
         if self.power == 2 and grid.low <= self.center <= grid.high:
             ends.append(0)
-        if max(abs(end) for end in ends) >= arrow_columns.LIMIT:
-            raise InvalidInput(f"column {self.column!r} has too many steps of {self.step}.")
+        within = max(abs(end) for end in ends) < arrow_columns.LIMIT
+        _require.that(within, f"column {self.column!r} has too many steps of {self.step}.")
         return min(ends), max(ends)
 
     def sensitivity(self, public: Public) -> Sensitivity:
@@ -554,8 +554,8 @@ class TwoSampleMeanTest(Mechanism):
         check_columns(column=self.column, group=self.group)
         check_groups(self.public, self.group, self.groups, 2, 2)
         grid = self._grid
-        if not 1 <= grid.high - grid.low <= _MAX_STEPS:
-            raise _require.fail("step", self.step, f"such that the bounds are 1 to {_MAX_STEPS} steps apart")
+        wanted = f"such that the bounds are 1 to {_MAX_STEPS} steps apart"
+        _require.must(1 <= grid.high - grid.low <= _MAX_STEPS, "step", self.step, wanted)
 
     @property
     def statistics(self) -> tuple[GroupSums, GroupSums, GroupSums]:
@@ -575,10 +575,8 @@ class TwoSampleMeanTest(Mechanism):
     def noises(self) -> tuple[IntegerLaplace, ...]:
         epsilon = _require.exact(self.epsilon, "epsilon")
         return tuple(
-            IntegerLaplace.for_epsilon(
-                epsilon * share / sum(_EPSILON_SHARES),
-                sensitivity=statistic.sensitivity(self.public),
-                neighbors=self.public.neighbors,
+            laplace_noise(
+                self.public, epsilon * share / sum(_EPSILON_SHARES), statistic.sensitivity(self.public)
             )
             for statistic, share in zip(self.statistics, _EPSILON_SHARES, strict=True)
         )
@@ -749,9 +747,7 @@ class _FromCounts(Mechanism):
     @property
     def noise(self) -> IntegerLaplace:
         sensitivity = self.statistic.sensitivity(self.public)
-        return IntegerLaplace.for_epsilon(
-            self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.epsilon, sensitivity)
 
     @property
     def event(self) -> Event:

@@ -46,7 +46,7 @@ requires for so many questions does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -57,7 +57,6 @@ from numpy.typing import NDArray
 from scipy import optimize, sparse
 
 from .. import _require
-from .._errors import InvalidInput
 from .._public import Public
 from .._require import POSITIVE, at_least
 from ..tables import Engine, Source, connect
@@ -97,10 +96,13 @@ def engine(data: Any, columns: Sequence[str]) -> tuple[Engine, str]:
     else:
         table = pa.Table.from_batches(data.batches(list(columns))) if isinstance(data, Source) else data
         connected, name = connect(table, Public(table="data")), "data"
-    unknown = [c for c in columns if c not in connected.kinds[name]]
-    if unknown:
-        raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(connected.kinds[name])}.")
+    _require_columns(columns, connected.kinds[name])
     return connected, quoted(name)
+
+
+def _require_columns(columns: Sequence[str], there: Collection[str]) -> None:
+    for column in columns:
+        _require.that(column in there, f"there is no column {column!r}; the table has {list(there)}.")
 
 
 def _row(data: Any, columns: Sequence[str], sql: str) -> dict[str, Any]:
@@ -148,8 +150,9 @@ def _cells(identifiers: Sequence[str], sensitive: str) -> str:
     """Return the SQL of two tables, from which all measures of diversity and closeness are computed: `cells`
     with (class, value, number of rows), and `sized` with the size of the class as well."""
     keys = names(identifiers)
-    if taken := [name for name in identifiers if name.lower() in _OWN_NAMES]:
-        raise InvalidInput(f"column {taken[0]!r} has a name that is used here for counts. Rename it.")
+    for name in identifiers:
+        free = name.lower() not in _OWN_NAMES
+        _require.that(free, f"column {name!r} has a name that is used here for counts. Rename it.")
     return (
         f"cells AS (SELECT {keys}, {names([sensitive])} AS __value, COUNT(*) AS __n FROM {{table}} "
         "GROUP BY ALL), "
@@ -448,9 +451,7 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
     _require.integer(k=k, at_least=1)
     table = as_arrow(data)
     identifiers = _require.entries(identifiers=identifiers)
-    missing = [name for name in identifiers if name not in table.column_names]
-    if missing:
-        raise InvalidInput(f"there is no column {missing[0]!r}; the table has {table.column_names}.")
+    _require_columns(identifiers, table.column_names)
     _require.that(table.num_rows >= k, f"fewer rows than k = {k}: no class can be that large.")
     codes, values = zip(*(_rank_codes(table[name]) for name in identifiers), strict=True)
     matrix = np.stack(codes, axis=1)
@@ -584,8 +585,8 @@ def side_knowledge(
     one star, dated to within `day_error` days.
     """
     _require.integer(user=user, at_least=0)
-    if user >= ratings.stars.shape[0]:
-        raise InvalidInput(f"there is no user {user}: the users are 0 to {ratings.stars.shape[0] - 1}.")
+    users = ratings.users
+    _require.that(user < users, f"there is no user {user}: the users are 0 to {users - 1}.")
     _require.integer(items=items, at_least=1)
     _require.integer(day_error=day_error, at_least=0)
     rng = np.random.default_rng((seed, user))
@@ -672,12 +673,11 @@ def reconstruct(
     _require.integer(people=people, at_least=1)
     question_count = 4 * people if questions is None else questions
     _require.integer(questions=question_count, at_least=1)
-    if method not in _METHODS:
-        raise _require.fail("method", method, " or ".join(repr(name) for name in _METHODS))
+    _require.one_of(tuple(_METHODS), method=method)
     groups = np.random.default_rng(seed).random((question_count, people)) < 0.5
     answers = floats(answers=[ask(group) for group in groups])
-    if answers.shape != (question_count,) or not np.isfinite(answers).all():
-        raise InvalidInput("each answer must be one finite number: how many of the group have the bit.")
+    fit = answers.shape == (question_count,) and np.isfinite(answers).all()
+    _require.that(fit, "each answer must be one finite number: how many of the group have the bit.")
     solution = _METHODS[method](groups.astype(float), answers)
     return Reconstruction(bits=solution > 0.5, solution=solution, questions=question_count)
 

@@ -66,6 +66,7 @@ from .outputs import (
     epsilon_of_limits,
     fresh_order,
     lower_limit,
+    newton_logistic,
     number,
     numeric_paths,
     split_into_leaves,
@@ -224,12 +225,7 @@ def _logistic(first: Outputs, second: Outputs, center: Floats, scale: Floats, ri
     used = np.argsort(-np.abs(p.mean(axis=0) - q.mean(axis=0)), kind="stable")[:64]
     design = np.hstack([np.vstack([p, q])[:, used], np.ones((len(p) + len(q), 1))])
     truth = np.concatenate([np.ones(len(p)), np.zeros(len(q))])
-    weights = np.zeros(design.shape[1])
-    for _ in range(8):
-        fitted = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
-        gradient = design.T @ (truth - fitted) - ridge * weights
-        hessian = (design * (fitted * (1 - fitted))[:, None]).T @ design + ridge * np.eye(len(weights))
-        weights = weights + np.linalg.solve(hessian, gradient)
+    weights = newton_logistic(design, truth, ridge, rounds=8)
 
     def score(x: Outputs) -> Floats:
         return np.asarray(standardized(x, center, scale)[:, used] @ weights[:-1] + weights[-1], dtype=float)
@@ -431,13 +427,7 @@ def _one_direction(
     )
     scores = attack.score(first.part(half, len(first)))
     other_scores = attack.score(second.part(half, len(second)))
-    guesses = Guesses(
-        hits=int((scores >= threshold).sum()),
-        first=len(scores),
-        false_hits=int((other_scores >= threshold).sum()),
-        second=len(other_scores),
-    )
-    return guesses, attack.name, name, _curve(scores, other_scores)
+    return Guesses.of(scores, other_scores, threshold), attack.name, name, _curve(scores, other_scores)
 
 
 def choose(
@@ -561,8 +551,8 @@ def lowest_bit(outputs: Sequence[float] | Any) -> NDArray[np.int64]:
 def _values(outputs: Sequence[Any]) -> list[float]:
     """Return the first number of each output."""
     values = [number(next(iter(atoms(output)), None)) for output in outputs]
-    if all(math.isnan(value) for value in values):
-        raise InvalidInput("these attacks look at numbers, and the outputs begin with none.")
+    numeric = not all(math.isnan(value) for value in values)
+    _require.that(numeric, "these attacks look at numbers, and the outputs begin with none.")
     return values
 
 

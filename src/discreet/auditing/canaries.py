@@ -31,7 +31,6 @@ import numpy as np
 from scipy import special, stats
 
 from .. import _require, accounting
-from .._errors import InvalidInput
 from .._require import OPEN_PROBABILITY
 from ..accounting import Event
 from ..accounting.conversion import gaussian_epsilon
@@ -235,8 +234,8 @@ def _check(canaries: int, guesses: int, right: int) -> None:
     _require.integer(canaries=canaries, at_least=1)
     _require.integer(guesses=guesses, at_least=1)
     _require.integer(right=right, at_least=0)
-    if not right <= guesses <= canaries:
-        raise InvalidInput(f"right <= guesses <= canaries is needed, got {right}, {guesses} and {canaries}.")
+    got = f"got {right}, {guesses} and {canaries}."
+    _require.that(right <= guesses <= canaries, f"right <= guesses <= canaries is needed, {got}")
 
 
 # From a noise multiplier to the privacy event of training with it.
@@ -265,8 +264,8 @@ def step_scores(
            independent.
     """
     noisy_sums = np.asarray(observations, dtype=float)
-    if noisy_sums.ndim != 2 or not noisy_sums.size or not np.isfinite(noisy_sums).all():
-        raise InvalidInput("observations must be [steps, canaries], in units of the clip, and finite.")
+    fit = noisy_sums.ndim == 2 and noisy_sums.size and np.isfinite(noisy_sums).all()
+    _require.that(fit, "observations must be [steps, canaries], in units of the clip, and finite.")
     _require.positive(noise_multiplier=noise_multiplier, rate=rate)
     _require.probability(rate=rate)
     exponent = (2 * noisy_sums - 1) / (2 * noise_multiplier**2)
@@ -363,7 +362,7 @@ def audit_canaries(
     )
     # The canaries whose coins chose the score measure nothing: a guess may depend on the run's output alone.
     measured_scores, coins = scores_by_name[name][~chooses], is_in[~chooses]
-    guesses = _count(measured_scores, coins, threshold)
+    guesses = Guesses.of(measured_scores[coins], measured_scores[~coins], threshold)
     claim = Claim(epsilon=accounting.epsilon(event, delta=delta), delta=delta, event=event, pair=False)
     low, high = guesses.limits(confidence)
     # Lines near the measured point make the curve sharp there. Each epsilon gives two lines, with slopes of
@@ -444,17 +443,6 @@ def _choose(
             best = (rank, name, float(thresholds[best_index]))
     assert best is not None
     return best[1], best[2]
-
-
-def _count(scores: Floats, is_in: Any, threshold: float) -> Guesses:
-    """Return how often a threshold says "in", of canaries that were in and of those that were out."""
-    guessed_in = scores >= threshold
-    return Guesses(
-        hits=int(guessed_in[is_in].sum()),
-        first=int(is_in.sum()),
-        false_hits=int(guessed_in[~is_in].sum()),
-        second=int((~is_in).sum()),
-    )
 
 
 def _tangent_epsilon(low: float, high: float) -> Any:

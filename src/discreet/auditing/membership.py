@@ -54,8 +54,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
 from .. import _require
-from .._errors import InvalidInput
-from .outputs import Guesses, floats, fresh_order, lower_limit, upper_limit
+from .outputs import Guesses, floats, fresh_order, lower_limit, newton_logistic, upper_limit
 
 Floats = NDArray[np.float64]
 
@@ -101,8 +100,8 @@ class Roc:
     def of(cls, members: Any, others: Any) -> Roc:
         scores = [np.asarray(x, dtype=float).ravel() for x in (members, others)]
         for x in scores:
-            if not len(x) or np.isnan(x).any():
-                raise InvalidInput("a ROC curve needs scores of members and of others, and none may be NaN.")
+            fit = len(x) and not np.isnan(x).any()
+            _require.that(fit, "a ROC curve needs scores of members and of others, and none may be NaN.")
         return cls(*scores)
 
     @classmethod
@@ -180,14 +179,13 @@ class Roc:
         )
         # The members' scores choose nothing, so that all of them measure.
         others = others[1::2]
-        hits, false_hits = int((members >= threshold).sum()), int((others >= threshold).sum())
+        guesses = Guesses.of(members, others, threshold)
         # Union bound over the four limits.
         level = (1 - confidence) / 4
         rates = [
             (float(lower_limit(k, n, level)), float(upper_limit(k, n, level)))
-            for k, n in ((hits, len(members)), (false_hits, len(others)))
+            for k, n in ((guesses.hits, guesses.first), (guesses.false_hits, guesses.second))
         ]
-        guesses = Guesses(hits=hits, first=len(members), false_hits=false_hits, second=len(others))
         return Operating(
             threshold=threshold, guesses=guesses, tpr=rates[0], fpr=rates[1], confidence=confidence
         )
@@ -228,8 +226,8 @@ def margins(logits: Any, labels: Any) -> Floats:
     [1.3069]
     """
     z, y = np.asarray(logits, dtype=float), np.asarray(labels)
-    if z.ndim != 2 or y.shape != z.shape[:1]:
-        raise InvalidInput("logits must have a row for each example, labels one class number each.")
+    fit = z.ndim == 2 and y.shape == z.shape[:1]
+    _require.that(fit, "logits must have a row for each example, labels one class number each.")
     _check_classes(y, z.shape[1])
     true_logit = np.take_along_axis(z, y[:, None].astype(np.int64), axis=1)[:, 0]
     other_logits = np.array(z)
@@ -239,8 +237,8 @@ def margins(logits: Any, labels: Any) -> Floats:
 
 def _check_classes(labels: Any, classes: int) -> None:
     """Refuse labels that are no class: -1 would be taken for the last one."""
-    if not np.isin(labels, np.arange(classes)).all():
-        raise InvalidInput(f"labels must be the numbers of classes, 0 to {classes - 1}.")
+    fit = np.isin(labels, np.arange(classes)).all()
+    _require.that(fit, f"labels must be the numbers of classes, 0 to {classes - 1}.")
 
 
 def by_loss(members: Any, others: Any) -> Roc:
@@ -271,8 +269,8 @@ class Shadows:
             "shadow models need scores [models, examples] or [models, examples, queries], and who was "
             "in, [models, examples]; two models at least.",
         )
-        if not np.isfinite(scores).all():
-            raise InvalidInput("scores of shadow models must be finite: use `margins` or `logit_scaled`.")
+        fit = np.isfinite(scores).all()
+        _require.that(fit, "scores of shadow models must be finite: use `margins` or `logit_scaled`.")
         object.__setattr__(self, "scores", scores)
         object.__setattr__(self, "included", included)
 
@@ -328,11 +326,9 @@ def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: 
     """
     target_scores = np.asarray(target, dtype=float)
     target_scores = target_scores[:, None] if target_scores.ndim == 1 else target_scores
-    if target_scores.shape != shadows.scores.shape[1:]:
-        raise InvalidInput(
-            f"the target must have scores of shape {shadows.scores.shape[1:]}, got {target_scores.shape}: "
-            f"the shadows' examples and queries."
-        )
+    wanted, shape = shadows.scores.shape[1:], target_scores.shape
+    what = f"the target must have scores of shape {wanted}, got {shape}: the shadows' examples and queries."
+    _require.that(shape == wanted, what)
     mean_out, spread_out = _fit_normal(shadows, False, fixed_variance)
     if not online:
         return np.asarray(((target_scores - mean_out) / spread_out).mean(axis=1), dtype=float)
@@ -433,12 +429,7 @@ def _logistic(features: Floats, truth: Any, ridge: float = 1.0) -> Floats:
     features as they came in, intercept last."""
     center, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-9)
     design = np.hstack([(features - center) / scale, np.ones((len(features), 1))])
-    weights, labels = np.zeros(design.shape[1]), np.asarray(truth, dtype=float)
-    for _ in range(12):
-        fitted = special.expit(design @ weights)
-        gradient = design.T @ (labels - fitted) - ridge * weights
-        hessian = (design * (fitted * (1 - fitted))[:, None]).T @ design + ridge * np.eye(len(weights))
-        weights = weights + np.linalg.solve(hessian, gradient)
+    weights = newton_logistic(design, np.asarray(truth, dtype=float), ridge, rounds=12)
     slopes = weights[:-1] / scale
     return np.append(slopes, weights[-1] - slopes @ center)
 
@@ -461,10 +452,9 @@ def by_quantile(
     """
     outside_scores, x = np.asarray(outside, dtype=float), _design(outside_features)
     target_scores, z = np.asarray(target, dtype=float), _design(features)
-    if outside_scores.shape != x.shape[:1] or target_scores.shape != z.shape[:1] or x.shape[1] != z.shape[1]:
-        raise InvalidInput(
-            "quantile attack: one confidence and one row of features (of one width) for each example."
-        )
+    fit = outside_scores.shape == x.shape[:1] and target_scores.shape == z.shape[:1]
+    what = "quantile attack: one confidence and one row of features (of one width) for each example."
+    _require.that(fit and x.shape[1] == z.shape[1], what)
     ordered_levels = sorted(levels)
     _require.integer(levels=len(ordered_levels), at_least=2)
     _require.open_probability(lowest=ordered_levels[0], highest=ordered_levels[-1])
@@ -543,11 +533,11 @@ def guess_attributes(losses: Any, prior: Any = None) -> Any:
     the guess is the value with the largest prior * e^-loss.
     """
     table = floats(losses=losses)
-    if table.ndim != 2 or table.shape[1] < 2 or np.isnan(table).any():
-        raise InvalidInput("losses must be [examples, values], with two values at least and no NaN.")
+    fit = table.ndim == 2 and table.shape[1] >= 2 and not np.isnan(table).any()
+    _require.that(fit, "losses must be [examples, values], with two values at least and no NaN.")
     weights = np.ones(table.shape[1]) if prior is None else np.asarray(prior, dtype=float)
-    if weights.shape != table.shape[1:] or (weights < 0).any() or not weights.sum() > 0:
-        raise InvalidInput("the prior must have one number for each value, none below zero.")
+    fit = weights.shape == table.shape[1:] and (weights >= 0).all() and weights.sum() > 0
+    _require.that(fit, "the prior must have one number for each value, none below zero.")
     with np.errstate(divide="ignore"):
         return np.argmax(np.log(weights) - table, axis=1)
 
@@ -655,8 +645,8 @@ def log_perplexity(probabilities: Any) -> Any:
     3.0
     """
     given = floats(probabilities=probabilities)
-    if given.ndim == 0 or not ((given >= 0) & (given <= 1)).all():
-        raise InvalidInput("probabilities must be a list of numbers between 0 and 1, one for each token.")
+    fit = given.ndim and ((given >= 0) & (given <= 1)).all()
+    _require.that(fit, "probabilities must be a list of numbers between 0 and 1, one for each token.")
     with np.errstate(divide="ignore"):
         bits = -np.log2(given).sum(axis=-1)
     return bits if bits.ndim else float(bits)
@@ -707,6 +697,6 @@ def _check_surprises(surprise: float, **argument: Any) -> Any:
     none or some are NaN."""
     _require.number(surprise=surprise)
     surprises = floats(**argument).ravel()
-    if not len(surprises) or np.isnan(surprises).any():
-        raise InvalidInput("exposure needs the surprises of other candidates, and none may be NaN.")
+    fit = len(surprises) and not np.isnan(surprises).any()
+    _require.that(fit, "exposure needs the surprises of other candidates, and none may be NaN.")
     return surprises

@@ -198,11 +198,9 @@ class Outputs:
 def floats(**argument: Any) -> Floats:
     """Return the one argument as an array of floats; if it is not made of numbers, the error names it."""
     ((name, values),) = argument.items()
-    try:
+    with _require.refusing(f"{name} must be numbers, all rows of one length."):
         # a tensor of torch that has a gradient is converted without it
         return np.asarray(values.detach() if hasattr(values, "detach") else values, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} must be numbers, all rows of one length.") from None
 
 
 def number(leaf: Any) -> float:
@@ -277,6 +275,17 @@ def epsilon_of_limits(low: Any, high: Any, delta: float) -> Any:
     return np.maximum(np.maximum(event, complement), 0.0)
 
 
+def newton_logistic(design: Floats, truth: Floats, ridge: float, rounds: int) -> Floats:
+    """Return the weights of a logistic regression with a ridge penalty, after so many steps of Newton's."""
+    weights = np.zeros(design.shape[1])
+    for _ in range(rounds):
+        fitted = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
+        gradient = design.T @ (truth - fitted) - ridge * weights
+        hessian = (design * (fitted * (1 - fitted))[:, None]).T @ design + ridge * np.eye(len(weights))
+        weights = weights + np.linalg.solve(hessian, gradient)
+    return weights
+
+
 @_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guesses:
@@ -291,6 +300,12 @@ class Guesses:
     first: Annotated[int, at_least(1)]
     false_hits: Annotated[int, at_least(0)]
     second: Annotated[int, at_least(1)]
+
+    @classmethod
+    def of(cls, scores: Any, others: Any, threshold: float) -> Guesses:
+        """Count the scores, of runs on the first table and on the other, that reach the threshold."""
+        hits, false_hits = (int((x >= threshold).sum()) for x in (scores, others))
+        return cls(hits=hits, first=len(scores), false_hits=false_hits, second=len(others))
 
     def __post_init__(self) -> None:
         if self.hits > self.first or self.false_hits > self.second:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Public
 from ..mechanisms.protocols import Sensitivity
 from .domain import constant
 from .errors import QueryError
-from .measures import MAX_ROWS, Bounding, Choice, GroupKey, Measure
+from .measures import Bounding, Choice, GroupKey, Measure
 from .nodes import Expr
 from .sources import Carried, From, Scan, carried, check_expression, scope_of
 
@@ -60,11 +59,6 @@ class Form:
             check_values(k.expression, k.values or ())
         for c in self.choices:
             check_values(c.expression, c.values)
-        if not (1 <= self.bounding.rows <= MAX_ROWS and 1 <= self.bounding.groups <= MAX_ROWS):
-            raise InvalidInput(
-                f"rows and groups must be at most {MAX_ROWS}, got {self.bounding.rows} and "
-                f"{self.bounding.groups}."
-            )
         if self.gathered and (self.known_keys or self.choices):
             raise QueryError("groups are added up where they are private, and of sums and counts only.")
         object.__setattr__(self, "carried", whose)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from sqlglot import exp
 
-from .._errors import InvalidInput
+from .. import _require
 from .._public import ADD_REMOVE, Bounds, Fact, Public
+from .._require import at_least, at_most
 from ..mechanisms.protocols import Sensitivity
 from ..tables import Engine, semantics
 from ..tables.dialect import Dialect
@@ -81,6 +82,7 @@ def _plain(v: Any) -> Any:
     return v.isoformat() if isinstance(v, date) else v
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
     """Describes the counting of rows by the classes of their marks; of one unit at most `max_rows` rows
@@ -97,14 +99,12 @@ class RowCounts:
     source: From
     marks: tuple[Mark, ...]
     families: tuple[Family, ...]
-    max_rows: int
+    max_rows: Annotated[int, at_least(1), at_most(MAX_ROWS)]
     many: bool = field(init=False, compare=False, repr=False)
     # a cache of the engine's query
     written: dict[Any, str] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_rows <= MAX_ROWS:
-            raise InvalidInput(f"rows must be at most {MAX_ROWS}, got {self.max_rows}.")
         whose = checked(self.source, self.public, tuple(m.expression for m in self.marks))
         for mark in self.marks:
             check_values(mark.expression, (False,) if mark.values is None else mark.values)

@@ -12,9 +12,12 @@ import math
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from typing import Annotated
 
+from .. import _require
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
+from .._require import at_least, at_most
 from ..mechanisms.protocols import Sensitivity
 from .domain import Kind, ValueDomain, number
 from .errors import QueryError
@@ -53,12 +56,13 @@ MIN_INTERVALS = 1024
 _LEAST_STEP = 1e-150
 
 
+@_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounding:
     """Limits what one unit contributes: at most `rows` rows in a group, and at most `groups` groups."""
 
-    rows: int
-    groups: int
+    rows: Annotated[int, at_least(1), at_most(MAX_ROWS)]
+    groups: Annotated[int, at_least(1), at_most(MAX_ROWS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,7 +200,25 @@ def key(node: Expr) -> str:
         return f"{type(node.content).__name__}:{node.content!r}"
     if isinstance(node, OutputReference):
         return f"{node.kind}[{node.index}]"
-    return f"{node.op}({', '.join(key(arg) for arg in node.args)})"
+    # age > 30, 30 < age and age > 30.0 are one condition.
+    op, args = (_FLIPPED[node.op], node.args[::-1]) if node.op in _FLIPPED else (node.op, node.args)
+    texts = [_compared(arg) if op in _COMPARED else key(arg) for arg in args]
+    fixed = 1 if op == "in" else 0
+    if op in _UNORDERED:
+        texts[fixed:] = sorted(texts[fixed:])
+    return f"{op}({', '.join(texts)})"
+
+
+_FLIPPED = {">": "<", ">=": "<="}
+_COMPARED = frozenset({"=", "<>", "<", "<=", "in"})
+# operators whose arguments, but for the first of IN, may stand in any order
+_UNORDERED = frozenset({"=", "<>", "in", "and", "or"})
+
+
+def _compared(node: Expr) -> str:
+    """Return the key of what is compared: numbers are compared as DOUBLE, however they are written."""
+    is_number = isinstance(node, Literal) and type(node.content) in (int, float)
+    return f"number:{float(node.content)!r}" if is_number else key(node)  # type: ignore[union-attr]
 
 
 def value(node: Expr, keys: list[Any], aggregates: list[Any]) -> Any:

@@ -115,7 +115,7 @@ class Question:
             *map(self._covers, self.noises, form.sensitivities),
             *map(self._suits, self.selectors, form.choices),
         )
-        if not all(covered) or any(part.neighbors is not neighbors for part in parts):
+        if not all(covered) or any(part.neighbors != neighbors for part in parts):
             raise QueryError("this noise was made for less than one unit can change.")
         events = [noise.event for noise in self.noises]
         events += [selector.event.repeated(form.changed_groups) for selector in self.selectors]

@@ -20,8 +20,8 @@ def numbers(name: str, values: Any, *, dimensions: int | None = 1) -> Floats:
     """Return the argument as a new array of finite floats, with this many dimensions (None: any number of
     them); the error names the first bad entry."""
     array = as_array(name, values)
-    if dimensions is not None and array.ndim != dimensions:
-        raise InvalidInput(f"{name} must have {dimensions} dimension(s), got shape {array.shape}.")
+    fits = dimensions is None or array.ndim == dimensions
+    _require.that(fits, f"{name} must have {dimensions} dimension(s), got shape {array.shape}.")
     refuse_where(name, array, ~np.isfinite(array), "finite")
     return array
 
@@ -33,12 +33,8 @@ def variances(values: Any, shape: tuple[int, ...], *, zero: bool = True, infinit
     Each is refused unless `zero` or `infinite` allows it.
     """
     array = as_array("variances", values)
-    try:
+    with _require.refusing(f"variances must have shape {shape}, one for each value, got {array.shape}."):
         array = np.array(np.broadcast_to(array, shape), dtype=np.float64)
-    except ValueError:
-        raise InvalidInput(
-            f"variances must have shape {shape}, one for each value, got {array.shape}."
-        ) from None
     refuse_where("variances", array, np.isnan(array) | (array < 0), "zero or above")
     if not zero:
         refuse_where("variances", array, array == 0, "above zero")
@@ -81,9 +77,8 @@ def matrix(name: str, values: Any, *, rows: int | None = None, columns: int | No
         checked = np.atleast_2d(numbers(name, values, dimensions=None))
         _require.that(checked.ndim == 2, f"{name} must be a matrix, got shape {checked.shape}.")
     for axis, wanted in ((0, rows), (1, columns)):
-        if wanted is not None and checked.shape[axis] != wanted:
-            kind = ("rows", "columns")[axis]
-            raise InvalidInput(f"{name} must have {wanted} {kind}, got shape {checked.shape}.")
+        fits, kind = wanted is None or checked.shape[axis] == wanted, ("rows", "columns")[axis]
+        _require.that(fits, f"{name} must have {wanted} {kind}, got shape {checked.shape}.")
     return checked
 
 
@@ -106,15 +101,12 @@ def some(name: str, positions: NDArray[Any], limit: int = 6) -> str:
 def as_array(name: str, values: Any) -> Floats:
     """Return numbers as a new array of floats, finite or not; refuse a text, an array of booleans, and
     complex numbers."""
-    if isinstance(values, str | bytes) or (isinstance(values, np.ndarray) and values.dtype == bool):
-        raise _require.fail(name, type(values).__name__, "numbers")
-    if getattr(getattr(values, "dtype", None), "kind", "f") == "c":
+    flags = isinstance(values, np.ndarray) and values.dtype == bool
+    _require.must(not (flags or isinstance(values, str | bytes)), name, type(values).__name__, "numbers")
+    with _require.refusing(f"{name} must be numbers in a regular array."):
         # numpy would drop the imaginary parts
-        raise _require.fail(name, "complex numbers", "real numbers")
-    try:
+        _require.must(not np.iscomplexobj(values), name, "complex numbers", "real numbers")
         return np.array(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidInput(f"{name} must be numbers in a regular array.") from None
 
 
 def refuse_where(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> None:

@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 from scipy import optimize, sparse
 
 from .. import _require
-from .._errors import InvalidInput
 from .._require import at_least
 from . import _check
 from ._check import Floats, Ints
@@ -430,8 +429,8 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
     x = np.zeros(len(tree))
     x[roots] = np.maximum(upward.z[roots], 0.0)
     if integers:
-        if (x[roots] >= _LARGEST).any():
-            raise InvalidInput("a root above 2^62 does not fit 64 bits. Ask with integers=False.")
+        fits = not (x[roots] >= _LARGEST).any()
+        _require.that(fits, "a root above 2^62 does not fit 64 bits. Ask with integers=False.")
         x[roots] = nearest_integers(x[roots])
     for family in tree.families():
         shares = _onto_totals(upward.z[family.children], s[family.children], family.first, x[family.parents])

@@ -539,8 +539,8 @@ def _weighted_mean(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
         low = np.where(wide, y, np.inf).min(axis=0)
         high = np.where(wide, y, -np.inf).max(axis=0)
         known = np.isfinite(low)
-        if (high[known] - low[known] > RELATIVE_TOLERANCE * (1 + np.abs(high[known]))).any():
-            raise InvalidInput(f"{what} contradict each other.")
+        agree = (high[known] - low[known] <= RELATIVE_TOLERANCE * (1 + np.abs(high[known]))).all()
+        _require.that(agree, f"{what} contradict each other.")
     # weights are smallest variance / variance: 1 / variance would be infinite for a tiny variance
     smallest = np.where(exact, np.inf, v).min(axis=0)
     with np.errstate(invalid="ignore"):

@@ -115,8 +115,8 @@ def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) 
 
 
 def _require_distinct(attributes: Sequence[Hashable]) -> None:
-    if len(set(attributes)) < len(tuple(attributes)):
-        raise InvalidInput(f"attributes must differ from each other, got {tuple(attributes)!r}.")
+    listed = tuple(attributes)
+    _require.that(len(set(listed)) == len(listed), f"attributes must differ from each other, got {listed!r}.")
 
 
 def _require_known(attributes: Sequence[Hashable], sizes: dict[Hashable, int]) -> None:

@@ -55,8 +55,8 @@ def isotonic(
     """
     y = _check.numbers("values", values)
     v = _check.variances(variances, y.shape, zero=False)
-    if lower is not None and upper is not None and lower > upper:
-        raise InvalidInput(f"lower must not be above upper, got {lower!r} and {upper!r}.")
+    in_order = lower is None or upper is None or lower <= upper
+    _require.that(in_order, f"lower must not be above upper, got {lower!r} and {upper!r}.")
     if not len(y):
         return y
     # scipy refuses a weight of zero, to which the quotient may underflow
@@ -167,8 +167,8 @@ def _reduced(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
 def _check_fixed_values_fit(excess: Floats, free_variance: Floats, totals: Floats) -> None:
     """Refuse families in which only fixed values are above zero (no free variance) and miss the total."""
     stuck = free_variance == 0
-    if (np.abs(excess[stuck]) > RELATIVE_TOLERANCE * (1 + totals[stuck])).any():
-        raise InvalidInput("the values known exactly do not fit into their total.")
+    fits = (np.abs(excess[stuck]) <= RELATIVE_TOLERANCE * (1 + totals[stuck])).all()
+    _require.that(fits, "the values known exactly do not fit into their total.")
 
 
 def _running_sums(values: Floats, first: Ints, size: Ints) -> Floats:
@@ -271,13 +271,12 @@ def non_negative_measured(A: Any, y: Any, variances: Any) -> Floats:
         return np.zeros(B.shape[1])
     weight = np.sqrt(v.min() / v)
     dense = (B if isinstance(B, np.ndarray) else sparse.csr_array(B).toarray()) * weight[:, None]
-    try:
+    with _require.refusing(
+        "non-negative least squares did not converge: the system is too badly conditioned. Bring "
+        "variances and coefficients nearer to each other.",
+        RuntimeError,
+    ):
         solution, _ = optimize.nnls(dense, z * weight, maxiter=50 * max(1, dense.shape[1]))
-    except RuntimeError:
-        raise InvalidInput(
-            "non-negative least squares did not converge: the system is too badly conditioned. Bring "
-            "variances and coefficients nearer to each other."
-        ) from None
     return np.asarray(solution, dtype=np.float64)
 
 
@@ -343,8 +342,8 @@ def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
     """Return the axes to sum over, and the wanted sums as an array in which these axes have length one."""
     kept = tuple(axes) if isinstance(axes, Sequence | np.ndarray) else (axes,)
     are_integers = all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in kept)
-    if not are_integers or len(set(kept)) < len(kept) or any(not 0 <= a < x.ndim for a in kept):
-        raise InvalidInput(f"axes must be different whole numbers from 0 to {x.ndim - 1}, got {axes!r}.")
+    fits = are_integers and len(set(kept)) == len(kept) and all(0 <= a < x.ndim for a in kept)
+    _require.that(fits, f"axes must be different whole numbers from 0 to {x.ndim - 1}, got {axes!r}.")
     wanted = _check.numbers("margins", sums, dimensions=None)
     name = f"the margin of axes {kept!r}"
     _check.shaped(name, wanted, tuple(x.shape[a] for a in kept))

@@ -315,18 +315,14 @@ class LocalRandomizer(ABC):
         """Return reports as an array. An array is not checked here: `_collect` checks its shape and type."""
         if isinstance(reports, np.ndarray):
             return reports
-        if isinstance(reports, str | bytes | dict) or not isinstance(reports, Iterable):
-            raise _require.fail("reports", type(reports).__name__, "a ReportBatch or a list of reports")
+        listed = isinstance(reports, Iterable) and not isinstance(reports, str | bytes | dict)
+        _require.must(listed, "reports", type(reports).__name__, "a ReportBatch or a list of reports")
         rows = list(reports)
         _require.that(
             all(_is_integer(row) for row in rows), "reports are integers or lists of integers of one length."
         )
-        try:
+        with _require.refusing("reports are integers or lists of integers of one length, each below 2**63."):
             return np.array(rows, dtype=np.int64)
-        except (ValueError, TypeError, OverflowError):
-            raise InvalidInput(
-                "reports are integers or lists of integers of one length, each below 2**63."
-            ) from None
 
     @abstractmethod
     def _one(self, value: Any) -> Any:
@@ -359,10 +355,8 @@ class LocalRandomizer(ABC):
 
 def _array(value: Any) -> NDArray[Any]:
     """Return the value as an array; the error message does not depend on the value."""
-    try:
+    with _require.refusing("give one value, or an array with one value for each person."):
         return np.asarray(value)
-    except (ValueError, TypeError, OverflowError):
-        raise InvalidInput("give one value, or an array with one value for each person.") from None
 
 
 def vector(values: Any) -> NDArray[Any]:
@@ -434,8 +428,8 @@ def require_entropy(entropy: Any) -> None:
 
 def require_randomizer(randomizer: Any) -> None:
     """Refuse anything but a client randomizer."""
-    if not isinstance(randomizer, LocalRandomizer):
-        raise _require.fail("randomizer", type(randomizer).__name__, "a client randomizer of discreet.local")
+    kind, ours = type(randomizer).__name__, isinstance(randomizer, LocalRandomizer)
+    _require.must(ours, "randomizer", kind, "a client randomizer of discreet.local")
 
 
 def check_range(data: NDArray[Any], bounds: Any) -> None:
@@ -470,8 +464,7 @@ def domain_up_to(most: int, why: str = "") -> Limit:
     def check(**named: int) -> None:
         _require.integer(at_least=2, **named)
         for name, domain in named.items():
-            if domain > most:
-                raise _require.fail(name, domain, f"at most 2**{most.bit_length() - 1}{why}")
+            _require.must(domain <= most, name, domain, f"at most 2**{most.bit_length() - 1}{why}")
 
     return Limit(check)
 

@@ -96,8 +96,8 @@ class LocalHashing(FrequencyOracle):
     def __post_init__(self) -> None:
         if not self.buckets:
             object.__setattr__(self, "buckets", self._best_buckets())
-        if self.buckets < 2 or self.buckets & (self.buckets - 1) or self.buckets > 1 << 30:
-            raise _require.fail("buckets", self.buckets, "a power of two from 2 to 2**30")
+        fits = 2 <= self.buckets <= 1 << 30 and self.buckets & (self.buckets - 1) == 0
+        _require.must(fits, "buckets", self.buckets, "a power of two from 2 to 2**30")
         FrequencyOracle.__post_init__(self)
 
     @property
@@ -220,23 +220,6 @@ class LocalHashing(FrequencyOracle):
             counts += (self.hash(part[:, None, :-1], candidates[None, :]) == part[:, -1:]).sum(axis=0)
         return counts
 
-    def counts_of_sums(self, data: NDArray[Any], high: Codes, low: Codes) -> Codes:
-        """Return `_counts_of` for the candidates high[i] + low[j], i first, where high[i] and low[j] have no
-        set bit in common. Then the bucket of the sum is the XOR of both buckets, so that each bucket is
-        computed once per high and once per low."""
-        counts = np.zeros((len(high), len(low)), np.int64)
-        small = np.uint16 if self.buckets <= 1 << 16 else np.uint32
-        rows = max(1, _CELLS // (len(high) * len(low)))
-        for start in range(0, len(data), rows):
-            part = data[start : start + rows]
-            masks = part[:, None, :-1]
-            # the bucket that low[j] must have for the report to support high[i] + low[j]
-            wanted = (self.hash(masks, high[None, :]) ^ part[:, -1:]).astype(small)
-            counts += (wanted[:, :, None] == self.hash(masks, low[None, :]).astype(small)[:, None, :]).sum(
-                axis=0
-            )
-        return counts.ravel()
-
     def shares_of(self, reports: Any, candidates: Any) -> Floats:
         """Return unbiased estimates of the shares of the candidates."""
         data = self._collect(reports)[0]
@@ -276,10 +259,8 @@ class HadamardResponse(FrequencyOracle):
     def __post_init__(self) -> None:
         if not self.blocks:
             object.__setattr__(self, "blocks", self._best_blocks())
-        if self.blocks & (self.blocks - 1) or self.blocks > self.domain:
-            raise _require.fail(
-                "blocks", self.blocks, f"a power of two up to the domain's size {self.domain}"
-            )
+        fits = self.blocks & (self.blocks - 1) == 0 and self.blocks <= self.domain
+        _require.must(fits, "blocks", self.blocks, f"a power of two up to the domain's size {self.domain}")
         FrequencyOracle.__post_init__(self)
 
     @property

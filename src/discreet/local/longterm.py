@@ -88,8 +88,8 @@ class LongTermResponse(NamingOracle, Memoized):
     domain: Annotated[int, domain_up_to(1 << 20)]
 
     def __post_init__(self) -> None:
-        if not self.first_epsilon < self.epsilon:
-            raise _require.fail("first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}")
+        first, wanted = self.first_epsilon, f"below epsilon = {self.epsilon!r}"
+        _require.must(first < self.epsilon, "first_epsilon", first, wanted)
         self._instantaneous  # noqa: B018 - refuses epsilons too small for integer odds (`_base`)
 
     @property

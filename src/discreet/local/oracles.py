@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
-from .._errors import InvalidInput
 from .._registry import described
 from .._require import at_least, instance_of
 from ..accounting import Event
@@ -133,8 +132,8 @@ class FrequencyOracle(LocalRandomizer):
         if shares is None:
             return np.full(self.domain, 1 / self.domain)
         f = np.asarray(shares, dtype=np.float64)
-        if f.shape != (self.domain,) or not ((f >= 0) & (f <= 1)).all():
-            raise InvalidInput(f"shares must be {self.domain} numbers between 0 and 1.")
+        fits = f.shape == (self.domain,) and ((f >= 0) & (f <= 1)).all()
+        _require.that(fits, f"shares must be {self.domain} numbers between 0 and 1.")
         return f
 
     def _one(self, value: Any) -> Codes:

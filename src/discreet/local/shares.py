@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import numpy as np
 
 from .. import _require
-from .._errors import InvalidInput
 from .._require import FLOAT, NON_NEGATIVE, POSITIVE, among, at_least, instance_of
 from ..inference import with_total
 from ._base import Floats
@@ -48,8 +47,8 @@ def consistent(
         values = np.asarray(shares, dtype=np.float64)
     except (ValueError, TypeError):
         values = np.array(np.nan)
-    if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
-        raise InvalidInput("shares must be a list of finite numbers.")
+    are_numbers = values.ndim == 1 and len(values) and np.isfinite(values).all()
+    _require.that(are_numbers, "shares must be a list of finite numbers.")
     if method == "norm_sub":
         return with_total(values, total)
     clipped = np.maximum(values, 0.0)

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import numpy as np
 
 from .. import _require, sampling
-from .._errors import InvalidInput
 from .._public import REPLACE
 from .._require import OPEN_PROBABILITY
 from ..accounting import Event, NonPrivate, Shuffled
@@ -104,12 +103,10 @@ def blend(
         f"{central.shape}.",
     )
     variances = [_numbers(x, "variances") for x in (local_variance, central_variance)]
-    try:
+    with _require.refusing(f"variances must be single numbers or arrays of shape {local.shape}."):
         local_variance, central_variance = (np.broadcast_to(v, local.shape) for v in variances)
-    except ValueError:
-        raise InvalidInput(f"variances must be single numbers or arrays of shape {local.shape}.") from None
-    if (local_variance < 0).any() or (central_variance < 0).any():
-        raise InvalidInput("variances must be zero or above.")
+    none_below = (local_variance >= 0).all() and (central_variance >= 0).all()
+    _require.that(none_below, "variances must be zero or above.")
     if trusting is None:
         return combine(np.stack([local, central]), np.stack([local_variance, central_variance]))
     values = (1 - trusting) * local + trusting * central

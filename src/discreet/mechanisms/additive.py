@@ -329,6 +329,11 @@ class AddNoise(Mechanism):
         return release(plain(noisy), event=self.event, entropy=entropy, error=error)
 
 
+def laplace_noise(public: Public, epsilon: Real, sensitivity: int | Sensitivity) -> IntegerLaplace:
+    """Return the discrete Laplace noise that costs epsilon under the relation of `public`."""
+    return IntegerLaplace.for_epsilon(epsilon, sensitivity=sensitivity, neighbors=public.neighbors)
+
+
 def require_noise_for(public: Public, noise: Noise) -> None:
     """Refuse noise that is priced for another relation than that of the table."""
     if noise.neighbors != public.neighbors:
@@ -346,9 +351,7 @@ def plain(values: Any) -> Any:
 @_require.check_options
 def laplace(public: Public, statistic: Annotated[Statistic, STATISTIC], *, epsilon: Real) -> AddNoise:
     """Return the statistic with discrete Laplace noise, exactly epsilon-DP under the relation of `public`."""
-    noise = IntegerLaplace.for_epsilon(
-        epsilon, sensitivity=statistic.sensitivity(public), neighbors=public.neighbors
-    )
+    noise = laplace_noise(public, epsilon, statistic.sensitivity(public))
     return AddNoise(public=public, statistic=statistic, noise=noise)
 
 

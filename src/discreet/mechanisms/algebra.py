@@ -361,8 +361,8 @@ class Parallel(Mechanism):
     parts: Annotated[tuple[Annotated[tuple[str | int, Mechanism], LISTED], ...], NON_EMPTY]
 
     def __post_init__(self) -> None:
-        if any(len(pair) != 2 for pair in self.parts):
-            raise _require.fail("parts", self.parts, "pairs of a category and a mechanism")
+        pairs = all(len(pair) == 2 for pair in self.parts)
+        _require.must(pairs, "parts", self.parts, "pairs of a category and a mechanism")
         for category, mechanism in self.parts:
             MECHANISM(f"the mechanism of {category!r}", mechanism)
             if mechanism.public != part_public(self.public, self.column, category):
@@ -370,8 +370,8 @@ class Parallel(Mechanism):
                     f"the mechanism of category {category!r} was not priced for that part. Build it with "
                     f"part_public(public, {self.column!r}, {category!r})."
                 )
-        if len({category for category, _ in self.parts}) < len(self.parts):
-            raise InvalidInput("a category has two mechanisms, so parts would not be disjoint.")
+        distinct = len({category for category, _ in self.parts}) == len(self.parts)
+        _require.that(distinct, "a category has two mechanisms, so parts would not be disjoint.")
         self.event  # noqa: B018 - refuses a price that no theorem gives, before data is read
 
     @property
@@ -411,8 +411,8 @@ def part_public(public: Public, column: str, category: str | int) -> Public:
     Rows of other parts may be blank in it, so every column with bounds is declared nullable. Its size is
     private under add_remove; otherwise it is the whole table's, blank rows included.
     """
-    if category not in public.categories(column).values:
-        raise InvalidInput(f"{category!r} is not among the declared categories of column {column!r}.")
+    declared = category in public.categories(column).values
+    _require.that(declared, f"{category!r} is not among the declared categories of column {column!r}.")
     schema = tuple((name, _nullable(fact)) for name, fact in public.schema)
     size = None if public.neighbors is ADD_REMOVE else public.size
     return replace(public, schema=schema, size=size, table=f"{public.table}[{column}={category!r}]")

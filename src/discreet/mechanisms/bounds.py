@@ -20,6 +20,7 @@ from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
+from .additive import laplace_noise
 from .noise import IntegerLaplace
 from .protocols import Mechanism, Release, check_source, release, require_numbers
 from .statistics import ROWS
@@ -60,9 +61,7 @@ class HistogramBounds(Mechanism):
 
     def _noise(self) -> IntegerLaplace:
         sensitivity = 2 if self.public.neighbors is REPLACE else 1
-        return IntegerLaplace.for_epsilon(
-            self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.epsilon, sensitivity)
 
     @property
     def event(self) -> Event:

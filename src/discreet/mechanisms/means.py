@@ -21,7 +21,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from .. import _require, _round
-from .._errors import InvalidInput
 from .._public import ADD_REMOVE, COLUMN, Bounds, Public
 from .._registry import described
 from .._require import EXACT, POSITIVE, Limit, Real, at_least, at_most, instance_of
@@ -29,6 +28,7 @@ from ..accounting import Event, compose
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
+from .additive import laplace_noise
 from .algebra import split
 from .bounds import HistogramBounds
 from .noise import IntegerLaplace
@@ -114,9 +114,7 @@ def noises_for(
         # Under replace the count may have a sensitivity of 0; noise needs at least 1.
         sensitivity = max(1, row_contribution(public.neighbors, low, high, nullable=nullable))
         entry_epsilon = _require.exact(epsilon, "epsilon") * share / total_shares
-        noises.append(
-            IntegerLaplace.for_epsilon(entry_epsilon, sensitivity=sensitivity, neighbors=public.neighbors)
-        )
+        noises.append(laplace_noise(public, entry_epsilon, sensitivity))
     return tuple(noises)
 
 
@@ -289,8 +287,8 @@ class MeanWithFoundBounds(Mechanism):
     shares: Annotated[tuple[int, ...], _shares(2)] = (1, 3)
 
     def __post_init__(self) -> None:
-        if (self.finder.public, self.finder.column) != (self.public, self.column):
-            raise InvalidInput("the finder is for another column or other public facts.")
+        same = (self.finder.public, self.finder.column) == (self.public, self.column)
+        _require.that(same, "the finder is for another column or other public facts.")
 
     def _noises(self) -> tuple[IntegerLaplace | None, ...]:
         # Noise depends on `cells` only. Missing values are left out (`nullable` is True), as there

@@ -472,12 +472,10 @@ def require_columns(source: AnySource, *names: str) -> None:
 
     The names of columns are public. A source that does not list them is not checked.
     """
-    column_names = getattr(source, "column_names", None)
-    if column_names is None:
-        column_names = _column_kinds(source)
-    unknown = [name for name in names if column_names is not None and name not in column_names]
-    if column_names is not None and unknown:
-        suggestion = _require.did_you_mean(unknown[0], column_names)
+    kinds = _column_kinds(source)
+    unknown = [] if kinds is None else [name for name in names if name not in kinds]
+    if kinds is not None and unknown:
+        suggestion = _require.did_you_mean(unknown[0], kinds)
         raise InvalidInput(f"the table has no column {unknown[0]!r}.{suggestion}")
 
 

@@ -51,16 +51,16 @@ def as_quantile(**named: Any) -> Fraction:
     _require.probability(**named)
     ((name, q),) = named.items()
     exact = Fraction(repr(float(q))) if isinstance(q, float) else _require.exact(q, name)
-    if exact.denominator > _MAX_DENOMINATOR:
-        raise _require.fail(name, q, f"a fraction with a denominator of at most {_MAX_DENOMINATOR}")
+    wanted = f"a fraction with a denominator of at most {_MAX_DENOMINATOR}"
+    _require.must(exact.denominator <= _MAX_DENOMINATOR, name, q, wanted)
     return exact
 
 
 def as_quantiles(*, qs: Any) -> tuple[Fraction, ...]:
     """Return the quantiles as a tuple; refused unless they are increasing and strictly between 0 and 1."""
     exact = tuple(as_quantile(**{f"qs[{i}]": q}) for i, q in enumerate(_require.entries(qs=qs)))
-    if not all(a < b for a, b in pairwise((Fraction(0), *exact, Fraction(1)))):
-        raise _require.fail("qs", qs, "increasing and strictly between 0 and 1")
+    fits = all(a < b for a, b in pairwise((Fraction(0), *exact, Fraction(1))))
+    _require.must(fits, "qs", qs, "increasing and strictly between 0 and 1")
     return exact
 
 

@@ -119,8 +119,8 @@ def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes
     _require.that(
         array.dtype.kind in "iu", f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}."
     )
-    if array.size and not (int(array.min()) >= 0 and int(array.max()) < domain):
-        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}.")
+    within = not array.size or (int(array.min()) >= 0 and int(array.max()) < domain)
+    _require.that(within, f"{what} must be integers from 0 to {domain - 1}.")
     return array.astype(np.int64, copy=False)
 
 
@@ -191,8 +191,8 @@ class ResponseDesign(ABC):
 
     def _check_counts(self, counts: Sequence[int]) -> list[int]:
         """Return counts of reports as integers; there is one for each kind of report."""
-        if len(counts) != self.reports:
-            raise InvalidInput(f"there are {self.reports} kinds of report, got {len(counts)} counts.")
+        kinds = self.reports
+        _require.that(len(counts) == kinds, f"there are {kinds} kinds of report, got {len(counts)} counts.")
         for count in counts:
             _require.integer(count=count, at_least=0)
         return [int(count) for count in counts]

@@ -452,8 +452,8 @@ class SparseVector(Thresholds):
     questions: Annotated[int, at_least(1)] | None = None
 
     def __post_init__(self) -> None:
-        if self.split is not None and len(self.split) != 2 + self.numeric:
-            raise _require.fail("split", self.split, f"{2 + self.numeric} shares")
+        fits = self.split is None or len(self.split) == 2 + self.numeric
+        _require.must(fits, "split", self.split, f"{2 + self.numeric} shares")
         if self.monotone:
             require_relation(
                 self.public.neighbors, ADD_REMOVE, ZERO_OUT, what="that all questions move one way (monotone)"
@@ -666,10 +666,8 @@ def dwork_roth_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     """
     exact, log_term = _epsilon_and_log(epsilon, delta)
     guess = Fraction(float(exact) / math.sqrt(8 * rounds * float(log_term)) * (1 - 1e-15))
-    if not _fits_zcdp(guess, exact, log_term, rounds):
-        raise _require.fail(
-            "epsilon", epsilon, f"at most 8 ln(1/delta) = {8 * float(log_term):.4g} for these constants"
-        )
+    wanted = f"at most 8 ln(1/delta) = {8 * float(log_term):.4g} for these constants"
+    _require.must(_fits_zcdp(guess, exact, log_term, rounds), "epsilon", epsilon, wanted)
     return guess
 
 

@@ -27,7 +27,7 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from .. import _require, sampling
-from .._errors import InvalidInput, result_or
+from .._errors import result_or
 from .._public import REPLACE, Public
 from .._registry import described
 from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, at_least, at_most, between, instance_of
@@ -291,8 +291,8 @@ class StableMode:
 
     def check(self, public: Public, bound: int) -> None:
         require_rows(public)
-        if len(public.categories(self.column).values) < 2:
-            raise InvalidInput(f"column {self.column!r} has one declared category: its mode is public.")
+        several = len(public.categories(self.column).values) >= 2
+        _require.that(several, f"column {self.column!r} has one declared category: its mode is public.")
         _require.that(
             bound == 0,
             "a category does not move by an amount: a bound is for numbers. Use DistanceToInstability.",

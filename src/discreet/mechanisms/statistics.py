@@ -100,10 +100,10 @@ def _increasing(least: int, **named: Any) -> tuple[Real, ...]:
     _require.finite(**{f"{name}[{i}]": edge for i, edge in enumerate(values)})
     as_floats = [_require.float_or_inf(edge) for edge in values]
     ascending = all(a < b for a, b in pairwise(as_floats))
-    if len(values) < least or not np.isfinite(as_floats).all() or not ascending:
-        raise _require.fail(
-            name, given, f"at least {least} numbers in increasing order that floats can tell apart"
-        )
+    fits = len(values) >= least and np.isfinite(as_floats).all() and ascending
+    _require.must(
+        fits, name, given, f"at least {least} numbers in increasing order that floats can tell apart"
+    )
     return values
 
 

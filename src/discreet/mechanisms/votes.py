@@ -356,8 +356,8 @@ class InteractiveGNMax(ConfidentGNMax):
     def expected(self, prediction: Any, classes: int) -> Counts:
         """Return the counts that the student expects, from its probabilities."""
         probabilities = np.asarray(prediction, dtype=np.float64).ravel()
-        if len(probabilities) != classes or not np.isfinite(probabilities).all() or (probabilities < 0).any():
-            raise _require.fail("prediction", prediction, f"{classes} probabilities of the student")
+        fits = len(probabilities) == classes and np.isfinite(probabilities).all() and min(probabilities) >= 0
+        _require.must(fits, "prediction", prediction, f"{classes} probabilities of the student")
         return np.asarray(np.floor(np.minimum(probabilities, 1) * int(self.teachers)), dtype=np.int64)
 
     def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
@@ -515,8 +515,11 @@ class SanitizedCost:
         """Refuse an aggregator whose data-dependent cost is not known here."""
         check_cost_known(aggregator)
         checks = [aggregator.check_variance] if isinstance(aggregator, ConfidentGNMax) else []
-        if (least := min([aggregator.variance, *checks])) < _LEAST_VARIANCE:
-            raise _require.fail("variance", least, f"at least {_LEAST_VARIANCE} for a sanitized cost")
+        least, wanted = (
+            min([aggregator.variance, *checks]),
+            f"at least {_LEAST_VARIANCE} for a sanitized cost",
+        )
+        _require.must(least >= _LEAST_VARIANCE, "variance", least, wanted)
 
     def exact(self, aggregator: Any, history: Iterable[Recorded]) -> tuple[float, float]:
         """Return the cost and its smooth sensitivity. Both are private: for the release with noise, or for

@@ -20,7 +20,7 @@ import json
 import math
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import attrgetter
 from typing import Any
@@ -429,7 +429,8 @@ class Answer(_require.NearestNames):
     and has intervals from its deviations (`mechanisms.noise.laplace_width`).
 
     `sql` and `plan`: the query, and how it was answered, in words. `notes`: errors that the intervals do not
-    cover, in words.
+    cover, in words. `numbers`: all noisy numbers that were released for it (`Query.restated`), from which an
+    answer to a query for other columns of the same numbers is computed.
     """
 
     columns: tuple[str, ...]
@@ -446,6 +447,7 @@ class Answer(_require.NearestNames):
     ranges: tuple[Range | None, ...] = ()
     notes: tuple[str, ...] = ()
     combined: tuple[IntegerLaplace | IntegerGaussian, ...] = ()
+    numbers: tuple[Any, ...] = field(default=(), repr=False)
 
     def _unknown(self, name: str) -> UnknownAttribute:
         """Return the error for an unknown attribute; for the name of a column it says to write

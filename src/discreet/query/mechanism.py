@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -39,12 +39,14 @@ from .._public import Public
 from .._registry import described, to_json
 from .._require import PRICE, Limit, Real, at_least
 from ..accounting import NonPrivate, NoOp, pure
-from ..core.choosing import SparseCounts, best
+from ..core.choosing import SparseCounts, best, shown
 from ..core.domain import Kind
 from ..core.errors import QueryError
-from ..core.exact import Exact, measure
-from ..core.nodes import OutputReference, walk
+from ..core.exact import Exact, measure, public_keys
+from ..core.nodes import OutputReference, key, walk
 from ..core.question import NoisyNumbers, Question, QuestionMechanism, shown_groups
+from ..core.sources import source_key
+from ..mechanisms.arrow_columns import as_integers
 from ..sampling import Entropy
 from ..tables import Source
 from ..tables.engines.duckdb import engine_of
@@ -220,18 +222,24 @@ class Query(QuestionMechanism):
 
     @property
     def key(self) -> str:
-        """The text under which an answer is stored: equal for queries that ask the same at the same price.
+        """The text under which an answer is stored: equal for queries that measure the same at the same
+        price. Which columns are computed from the noisy numbers, and their names, order and limit, make no
+        difference.
 
         Stored answers are found by it, so that a change here makes them unreachable, and everything that
-        changes the answer must be in it.
+        changes the noisy numbers must be in it.
         """
+        question = self.question
+        measures, choices = self._recipes.keys
         return json.dumps(
             {
-                "plan": self._plan.key,
+                "source": source_key(question.form.source),
+                "keys": repr([(key(k.expression), k.values) for k in question.form.keys]),
+                "measures": sorted(zip(measures, map(_described, question.noises), strict=True)),
+                "choices": sorted(zip(choices, map(_described, question.selectors), strict=True)),
                 "public": to_json(self.public),
-                "bounding": [self.question.form.bounding.rows, self.question.form.bounding.groups],
-                "event": to_json(self.event),
-                "noises": to_json(self.question.noises),
+                "bounding": [question.form.bounding.rows, question.form.bounding.groups],
+                "selection": to_json(question.selection),
                 "other": self.other,
             },
             sort_keys=True,
@@ -296,8 +304,29 @@ class Query(QuestionMechanism):
         return [list(row) for row in rows]
 
     def restated(self, answer: Answer) -> Answer:
-        """Return a stored answer to an equal query with this query's SQL."""
-        return replace(answer, sql=self.sql)
+        """Return the answer to this query from the noisy numbers that were stored for an equal one."""
+        keys, *numbers = answer.numbers
+        stored = [dict(pairs) for pairs in numbers]
+        measures, choices = (
+            [own[name] for name in names] for own, names in zip(stored, self._recipes.keys, strict=True)
+        )
+        released = NoisyNumbers(
+            list(keys) if keys else public_keys(self._plan.keys),
+            [as_integers(list(m)) for m in measures],
+            [_as_column(c) for c in choices],
+        )
+        return self.finish(released, True)[0]
+
+    def _numbers(self, released: NoisyNumbers) -> tuple[Any, ...]:
+        """Return the noisy numbers as they are stored: the keys where these are not public, and pairs of what
+        identifies a measure or choice and its numbers."""
+        keys = () if self._plan.known_keys else tuple(tuple(map(shown, k)) for k in released.keys)
+        measures, choices = self._recipes.keys
+        return (
+            keys,
+            tuple(sorted(zip(measures, (tuple(m.tolist()) for m in released.measures), strict=True))),
+            tuple(sorted(zip(choices, (tuple(c.tolist()) for c in released.choices), strict=True))),
+        )
 
     def finish(self, released: NoisyNumbers, private: bool) -> tuple[Answer, Callable[..., Any]]:
         """Compute the answer, and its errors, from released numbers; `private` is False if their noise came
@@ -332,8 +361,22 @@ class Query(QuestionMechanism):
             sql=self.sql,
             plan=self.words,
             notes=self.notes if keys else (hidden(self.question), *self.notes),
+            numbers=self._numbers(released),
         )
         return answer, answer.error
+
+
+def _described(part: Any) -> str:
+    return json.dumps(to_json(part), sort_keys=True)
+
+
+def _as_column(values: tuple[Any, ...]) -> Any:
+    """Return stored choices, one per group, as an array: floats, or objects for texts and lists."""
+    if all(isinstance(value, float) for value in values):
+        return np.array(values, dtype=float)
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
 
 
 # The largest epsilon that is tried: beyond it nothing is protected. Not tuned.

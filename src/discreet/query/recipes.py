@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from .._errors import InvalidInput
 from ..core.domain import HUGE
 from ..core.form import Form
-from ..core.measures import MAX_ROWS, Bounding, Choice, Measure
-from ..core.nodes import Expr, Literal, make
+from ..core.measures import Bounding, Choice, Measure
+from ..core.nodes import Expr, Literal, key, make
 from .aggregates import Aggregate
 from .plan import Plan
 
@@ -39,6 +39,16 @@ class Recipes:
         self.measures: list[Measure] = []
         self.choices: list[Choice] = []
         self.recipes = [self._recipe(aggregate) for aggregate in plan.aggregates]
+
+    @property
+    def keys(self) -> tuple[list[str], list[str]]:
+        """Stable texts that identify the measures and the choices, in order. Stored answers are found by
+        them, so that their form must not change."""
+        measures = [
+            f"{m.kind}({'' if m.expression is None else key(m.expression)}){'c' * m.centered}{'s' * m.scaled}"
+            for m in self.measures
+        ]
+        return measures, [f"{c.kind}({key(c.expression)}, {c.parameter})" for c in self.choices]
 
     def form(self, bounding: Bounding, *, other: bool = False) -> Form:
         """Return what is measured, with these limits on one unit; `other` adds up what is not shown."""
@@ -138,8 +148,6 @@ def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> B
             "or count people with COUNT(DISTINCT ...)."
         )
     rows = 1 if unit_rows is None else unit_rows
-    if max(rows, unit_groups or 1) > MAX_ROWS:
-        raise InvalidInput(f"rows and groups must be at most {MAX_ROWS}, got {rows} and {unit_groups}.")
     if not plan.keys:
         return Bounding(rows=rows, groups=1)
     public_groups = plan.groups

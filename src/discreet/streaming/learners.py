@@ -97,23 +97,22 @@ class OnlineLearner(Interactive):
     ridge: Annotated[float, FLOAT, NON_NEGATIVE] = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sums.statistic, ClippedGradients):
-            raise _require.fail("sums", f"one of {type(self.sums.statistic).__name__}", _SUMS)
+        statistic = self.sums.statistic
+        adds_gradients = isinstance(statistic, ClippedGradients)
+        _require.must(adds_gradients, "sums", f"one of {type(statistic).__name__}", _SUMS)
         # `protocols.as_of` sets the facts of another version of the table.
         if self.sums.public != self.public:
             object.__setattr__(self, "sums", replace(self.sums, public=self.public))
         _require.that(self.sums.horizon is not None, "a learner needs a counter with horizon=.")
-        if self.sums.window is not None or self.sums.decay is not None or self.sums.restart is not None:
-            raise InvalidInput("a learner adds up all rounds: no window, decay or restart.")
-        if self.space.dimension != self.loss.dimension:
-            raise _require.fail("space", self.space, f"of {self.loss.dimension} entries, as the loss has")
-        if self.learner == "experts" and not isinstance(self.space, Simplex):
-            raise _require.fail("space", self.space, "a Simplex, where experts are weighted")
+        all_rounds = self.sums.window is None and self.sums.decay is None and self.sums.restart is None
+        _require.that(all_rounds, "a learner adds up all rounds: no window, decay or restart.")
+        d = self.loss.dimension
+        _require.must(self.space.dimension == d, "space", self.space, f"of {d} entries, as the loss has")
+        weighs = self.learner != "experts" or isinstance(self.space, Simplex)
+        _require.must(weighs, "space", self.space, "a Simplex, where experts are weighted")
         _IN_RANGE("clip", self._gradients.clip)
-        if self.ridge > 1 / _SMALLEST or self.space.diameter > 1 / _SMALLEST:
-            raise _require.fail(
-                "ridge, or the diameter of the space", self.ridge, f"at most {1 / _SMALLEST:g}"
-            )
+        within, what = f"at most {1 / _SMALLEST:g}", "ridge, or the diameter of the space"
+        _require.must(max(self.ridge, self.space.diameter) <= 1 / _SMALLEST, what, self.ridge, within)
 
     @property
     def loss(self) -> Loss:

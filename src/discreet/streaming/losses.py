@@ -100,8 +100,8 @@ class _TargetLoss:
     intercept: bool = True
 
     def __post_init__(self) -> None:
-        if self.target in self.features:
-            raise _require.fail("features", self.features, f"columns without the target {self.target!r}")
+        wanted = f"columns without the target {self.target!r}"
+        _require.must(self.target not in self.features, "features", self.features, wanted)
 
     @property
     def dimension(self) -> int:
@@ -183,8 +183,8 @@ def _names(**named: Any) -> tuple[str, ...]:
     """Return names of columns as a tuple, each once."""
     (name,) = named
     columns = _require.entries(**named)
-    if not all(isinstance(c, str) for c in columns) or len(set(columns)) < len(columns):
-        raise _require.fail(name, columns, "names of columns, each once")
+    are_names = all(isinstance(c, str) for c in columns) and len(set(columns)) == len(columns)
+    _require.must(are_names, name, columns, "names of columns, each once")
     return columns
 
 
@@ -238,8 +238,8 @@ def check_columns(loss: Any, public: Public) -> None:
         )
     if isinstance(loss, LogisticLoss) and isinstance(public.fact(loss.target), Bounds):
         bounds = public.bounds(loss.target)
-        if float(bounds.lower) < 0 or float(bounds.upper) > 1:
-            raise _require.fail(f"the bounds of the target {loss.target!r}", bounds, "within 0 and 1")
+        within = float(bounds.lower) >= 0 and float(bounds.upper) <= 1
+        _require.must(within, f"the bounds of the target {loss.target!r}", bounds, "within 0 and 1")
 
 
 @described("streaming.ClippedGradients")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Annotated, Any
 
 import numpy as np
@@ -246,9 +245,3 @@ def regret(losses: Any, best: float) -> float:
     """Return the regret: the sum of the `losses` of all rounds less `best`, the total loss of the best fixed
     decision in hindsight."""
     return float(np.sum(losses) - best)
-
-
-def exact_sums(dimension: int, steps: int, bound: float) -> PrivateSums:
-    """Return sums with negligible noise: they make a learner practically non-private, for comparison in
-    simulations."""
-    return PrivateSums(dimension, steps, bound, rho=Fraction(10**12))

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from .. import _require
-from .._errors import InvalidInput
 from .._require import at_least, between, instance_of
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
@@ -147,8 +146,8 @@ def compare(
 
 def _check_arguments(copy: SyntheticCopy, source: Source, target: str | None) -> None:
     """Refuse arguments for which there is no comparison, before anything is computed."""
-    if source.public.schema != copy.public.schema:
-        raise InvalidInput("the table has another schema than the copy: there is nothing to compare.")
+    same = source.public.schema == copy.public.schema
+    _require.that(same, "the table has another schema than the copy: there is nothing to compare.")
     _require.that(len(copy.columns) >= 2, "a copy with one column has no pairs to compare.")
     if target is not None:
         require_column(target, copy.columns, "the copy")

@@ -222,8 +222,8 @@ class Constraint:
         for name in (self.left, self.right):
             require_column(name, domain.names, f"the copy, and the constraint '{self}' names it")
         kinds = [type(public.fact(name)) for name in (self.left, self.right)]
-        if kinds not in ([Bounds, Bounds], [Dates, Dates]):
-            raise InvalidInput(f"the constraint '{self}' must compare two numbers, or two dates.")
+        fits = kinds in ([Bounds, Bounds], [Dates, Dates])
+        _require.that(fits, f"the constraint '{self}' must compare two numbers, or two dates.")
 
     def log_potential(self, public: Public, domain: Domain) -> tuple[Clique, Floats]:
         """Return the positions of the two columns in the domain, ascending, and a table by their codes: 0 in

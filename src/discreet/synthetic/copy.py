@@ -57,8 +57,20 @@ NOTE = (
 )
 
 
+class _Rows:
+    """Made-up rows, in `table`."""
+
+    table: Any
+
+    def to_arrow(self) -> pa.Table:
+        return self.table
+
+    def to_pandas(self) -> Any:
+        return self.table.to_pandas()
+
+
 @dataclass(frozen=True, eq=False)
-class SyntheticCopy:
+class SyntheticCopy(_Rows):
     """Holds `rows` synthetic rows; the same `seed` gives the same rows.
 
     `fitted` is the release that they are drawn from, `event` its price. `asked` is the epsilon and delta that
@@ -161,12 +173,6 @@ class SyntheticCopy:
         table = self.fitted.domain.decode(self.public, codes, random)
         return repair_rows(table, self.fitted, codes, random)
 
-    def to_arrow(self) -> pa.Table:
-        return self.table
-
-    def to_pandas(self) -> Any:
-        return self.table.to_pandas()
-
     @_require.check_options
     def to_parquet(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the rows as Parquet, with the card in the file's metadata; an existing file is replaced only
@@ -225,17 +231,11 @@ class SyntheticCopy:
 
 
 @dataclass(frozen=True, eq=False)
-class SyntheticAnswer:
+class SyntheticAnswer(_Rows):
     """Holds the answer to a query of a copy; `note` says that it is no answer about the true table."""
 
     table: pa.Table
     note: str = NOTE
-
-    def to_pandas(self) -> Any:
-        return self.table.to_pandas()
-
-    def to_arrow(self) -> pa.Table:
-        return self.table
 
     def interval(self, confidence: float = 0.95) -> Any:
         """Refuse: for this query it is not known how far the copy is from the true table."""
@@ -262,7 +262,7 @@ def _shown(value: Any) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedCopy:
+class OpenedCopy(_Rows):
     """Holds a copy that was read from its file: rows for full SQL, free, and their card."""
 
     table: pa.Table
@@ -272,22 +272,16 @@ class OpenedCopy:
         """Ask the rows in full SQL; the table has the name of the one it was made from."""
         return SyntheticAnswer(ask_open_rows({str(self.card["table"]): self.table}, text))
 
-    def to_arrow(self) -> pa.Table:
-        return self.table
-
-    def to_pandas(self) -> Any:
-        return self.table.to_pandas()
-
 
 def open_copy(path: str | Path) -> OpenedCopy:
     """Open a copy that `to_parquet` or `to_csv` wrote.
 
     A file without the card of a copy is refused, because it may hold private data.
     """
-    if not isinstance(path, str | Path) or "\0" in str(path) or not Path(path).is_file():
-        raise _require.fail("path", path, "the file of a copy")
+    there = isinstance(path, str | Path) and "\0" not in str(path) and Path(path).is_file()
+    _require.must(there, "path", path, "the file of a copy")
     source, card = Path(path), None
-    try:
+    with _require.refusing(f"{str(path)!r} cannot be read as a copy."):
         if source.suffix == ".csv":
             card_path = source.with_suffix(".card.json")
             card = json.loads(card_path.read_text()) if card_path.is_file() else None
@@ -296,8 +290,6 @@ def open_copy(path: str | Path) -> OpenedCopy:
             table = parquet.read_table(source)
             raw = (table.schema.metadata or {}).get(b"discreet")
             card = None if raw is None else json.loads(raw)
-    except (pa.ArrowInvalid, ValueError):
-        raise InvalidInput(f"{str(path)!r} cannot be read as a copy.") from None
     if not isinstance(card, dict) or "synthetic copy" not in str(card.get("what")) or "table" not in card:
         raise InvalidInput(
             f"{str(path)!r} has no card of a synthetic copy: it may be data. Open data with dp.open(...)."
@@ -343,8 +335,8 @@ def encode_value(coding: Coding, value: Any) -> int:
         return int(value)
     number = to_number(fact, value, coding.column)
     least, largest = bin_ends(coding)
-    if not least[0] <= number <= largest[-1]:
-        raise InvalidInput(f"{value!r} is outside the declared bounds of column {coding.column!r}.")
+    within = least[0] <= number <= largest[-1]
+    _require.that(within, f"{value!r} is outside the declared bounds of column {coding.column!r}.")
     code = int(np.searchsorted(np.array(coding.edges), number, side="right")) - 1
     # Values outside of all edges belong to the first or the last bin, as in the engine.
     return min(max(code, 0), len(coding.edges) - 2)

@@ -57,8 +57,8 @@ class Independent(Synthesizer):
 def _three_parts(*, split: Any) -> tuple[Fraction, ...]:
     """Return three shares of rho as fractions."""
     parts = tuple(_require.exact(part, "split") for part in _require.listed(split=split))
-    if len(parts) != 3 or min(parts) <= 0 or sum(parts) > 1:
-        raise _require.fail("split", split, "three positive parts that add up to at most 1")
+    fits = len(parts) == 3 and min(parts) > 0 and sum(parts) <= 1
+    _require.must(fits, "split", split, "three positive parts that add up to at most 1")
     return parts
 
 

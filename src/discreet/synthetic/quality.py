@@ -25,6 +25,7 @@ from .._registry import described
 from .._require import Real, at_least, instance_of
 from ..accounting import Event
 from ..mechanisms import IntegerLaplace, Sensitivity
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
@@ -328,9 +329,7 @@ class CopyDistance(Mechanism):
 
     @property
     def _noise(self) -> IntegerLaplace:
-        return IntegerLaplace.for_epsilon(
-            self.epsilon, sensitivity=self.sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.epsilon, self.sensitivity)
 
     @property
     def event(self) -> Event:

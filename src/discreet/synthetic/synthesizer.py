@@ -200,12 +200,10 @@ class Synthesizer(Stepped):
 
     @property
     @abstractmethod
-    @abstractmethod
     def event(self) -> Event:
         """The price of a complete run, whatever it releases on the way."""
 
     @property
-    @abstractmethod
     @abstractmethod
     def length(self) -> int:
         """The number of steps."""
@@ -215,7 +213,6 @@ class Synthesizer(Stepped):
         """The number of steps between two points at which a run can be stopped and resumed."""
         return 1
 
-    @abstractmethod
     @abstractmethod
     def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
         """Take step number `step`, from 0 on: read the exact `cells`, and add what is released to `state`."""
@@ -310,13 +307,6 @@ class Synthesizer(Stepped):
 
         Where each step has a fixed price, which does not depend on the steps before it, nothing is to do.
         """
-
-    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        check_source(self.public, source)
-        run = self.start(source, entropy=entropy)
-        while run.steps_taken < self.length:
-            run.step()
-        return run.release()
 
     def fitted(self, state: State) -> Fitted:
         """Return what a finished run releases."""

@@ -53,8 +53,8 @@ def check_mapping(**named: Any) -> dict[str, Any]:
     ((name, value),) = named.items()
     if value is None:
         return {}
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise _require.fail(name, value, "a mapping from names, such as {'age': ...}")
+    fits = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+    _require.must(fits, name, value, "a mapping from names, such as {'age': ...}")
     return dict(value)
 
 
@@ -104,8 +104,8 @@ def check_writable(path: Any, *, overwrite: bool) -> Path:
     replace the file of that table by accident.
     """
     _require.flag(overwrite=overwrite)
-    if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
-        raise _require.fail("path", path, "the name of a file")
+    fits = isinstance(path, str | os.PathLike) and str(path) and "\0" not in str(path)
+    _require.must(fits, "path", path, "the name of a file")
     target = Path(path)
     _require.that(
         not target.is_dir() and target.parent.is_dir(),
@@ -161,8 +161,8 @@ class Domain:
     ]
 
     def __post_init__(self) -> None:
-        if len({column.column for column in self.columns}) < len(self.columns):
-            raise InvalidInput(f"a column is named twice: {[c.column for c in self.columns]}.")
+        names = [column.column for column in self.columns]
+        _require.that(len(set(names)) == len(names), f"a column is named twice: {names}.")
 
     @classmethod
     def of(
@@ -265,10 +265,8 @@ def _bin_edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
     low, high, integral = _range(fact)
     if bins is not None and not isinstance(bins, Integral):
         edges = tuple(_edge_number(fact, edge) for edge in _require.listed(bins=bins))
-        if len(edges) < 2 or any(b <= a for a, b in itertools.pairwise(edges)):
-            raise _require.fail(
-                f"the bins of {name!r}", bins, "two or more ascending edges, or a number of bins"
-            )
+        fits = len(edges) >= 2 and all(a < b for a, b in itertools.pairwise(edges))
+        _require.must(fits, f"the bins of {name!r}", bins, "two or more ascending edges, or a number of bins")
         _require_overlap(name, fact, edges, bins)
         return edges
     if bins is not None:
@@ -305,10 +303,8 @@ def _edge_number(fact: Bounds | Dates, edge: Any, name: str = "an edge") -> Real
     if isinstance(fact, Dates):
         day = edge if isinstance(edge, date) else None
         if day is None:
-            try:
+            with _require.refusing(_require.fail(name, edge, "a day such as '2020-01-31'")):
                 day = date.fromisoformat(edge)
-            except (TypeError, ValueError):
-                raise _require.fail(name, edge, "a day such as '2020-01-31'") from None
         return (day - date.fromisoformat(fact.lower)).days
     _require.finite(an_edge=edge)
     value: Real = edge

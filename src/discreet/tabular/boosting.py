@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
 from .. import _require, sampling
-from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Public
 from .._registry import described
 from .._require import OPEN_PROBABILITY, POSITIVE, at_least
@@ -22,15 +21,7 @@ from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from .learner import CELLS, TableLearner
-from .linear_model import (
-    class_array,
-    class_indices,
-    columns_only,
-    in_target_unit,
-    number_of_models,
-    quarter_squared_error,
-    target_classes,
-)
+from .linear_model import ScoreModel, columns_only, number_of_models, target_classes
 from .rows import Design, Rows
 from .trees import bin_codes, bin_counts, numeric_features
 
@@ -41,7 +32,7 @@ PARTS = 256
 
 
 @described("learning.AdditiveModel")
-class AdditiveModel:
+class AdditiveModel(ScoreModel):
     """Predicts by a sum of one step function per feature: `shapes[model][feature]` has one score for each bin
     of the feature. Bins are numbered as in the module `trees`, with `PARTS` bins of a number.
 
@@ -52,15 +43,15 @@ class AdditiveModel:
     public: Public
     shapes: tuple[tuple[tuple[float, ...], ...], ...]
     classes: tuple[Any, ...] = ()
+    joint: ClassVar[bool] = False  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", _require.listed(classes=self.classes))
         shapes = tuple(tuple(tuple(float(v) for v in bins) for bins in model) for model in self.shapes)
         object.__setattr__(self, "shapes", shapes)
-        models = number_of_models(self.classes)
-        counts = bin_counts(self.design, self.public, PARTS)
-        if len(shapes) != models or any([len(bins) for bins in model] != counts for model in shapes):
-            raise InvalidInput(f"an additive model of these columns has {models} x {counts} numbers.")
+        models, counts = number_of_models(self.classes), bin_counts(self.design, self.public, PARTS)
+        what = f"an additive model of these columns has {models} x {counts} numbers."
+        _require.that([[len(bins) for bins in model] for model in shapes] == [counts] * models, what)
 
     def scores(self, X: Any) -> Array:
         """Return one score per row, or with more than two classes one per class."""
@@ -98,26 +89,7 @@ class AdditiveModel:
     def losses(self, x: Any, targets: Array) -> Array:
         """Return the loss of each row of coordinates, within [0, 1] and a function of that row: 1 for a wrong
         class, a quarter of the squared error for a number."""
-        scores = self._scores(x)
-        if not self.classes:
-            return quarter_squared_error(scores, targets)
-        return np.asarray(class_indices(scores) != targets, dtype=np.float64)
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the class, or the number in the target's own unit, of each row."""
-        scores = self.scores(X)
-        if self.classes:
-            return np.asarray(class_array(self.classes)[class_indices(scores)])
-        return in_target_unit(scores, self.design, self.public)
-
-    def probabilities(self, X: Any) -> Array:
-        """Return the probability of each class: the logistic function of scores, normalized where there are
-        more than two classes."""
-        scores = self.scores(X)
-        if scores.ndim == 1:
-            return np.stack([expit(-scores), expit(scores)], axis=1)
-        one_vs_rest = np.maximum(expit(scores), np.finfo(float).tiny)
-        return np.asarray(one_vs_rest / one_vs_rest.sum(axis=1, keepdims=True))
+        return self._losses(self._scores(x), targets)
 
 
 @described("learning.AdditiveBoosting")

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import sampling
-from .._errors import InvalidInput
+from .. import _require, sampling
 from .._public import Public
 from .._registry import described
 from .._require import at_least, at_most
@@ -44,8 +43,8 @@ class Clusters:
     def __post_init__(self) -> None:
         object.__setattr__(self, "centers", tuple(tuple(float(v) for v in row) for row in self.centers))
         width = self.design.width(self.public)
-        if not self.centers or any(len(row) != width for row in self.centers):
-            raise InvalidInput(f"centers must be rows of {width} coordinates.")
+        fits = self.centers and all(len(row) == width for row in self.centers)
+        _require.that(fits, f"centers must be rows of {width} coordinates.")
 
     def distances(self, X: Any) -> Array:
         """Return the distance of each row to each center."""

@@ -189,10 +189,8 @@ class LinearERM(Mechanism):
     def __post_init__(self) -> None:
         self.design.require_target()
         self.design.check(self.public)
-        if self.class_weights and len(self.class_weights) != len(self.classes):
-            raise _require.fail(
-                "class_weights", self.class_weights, f"one for each of {len(self.classes)} classes"
-            )
+        weights, wanted = self.class_weights, f"one for each of {len(self.classes)} classes"
+        _require.must(not weights or len(weights) == len(self.classes), "class_weights", weights, wanted)
         largest_l1 = LARGEST_L1 * self.facts.gradient_l2 / self.facts.width**0.5
         _require.must(
             self.l1 <= largest_l1, "l1", self.l1, f"at most {largest_l1:.3g}, which leaves no weight"

@@ -190,13 +190,13 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _bounds(self, width: int) -> dict[str, Bounds]:
         """Return the declared bounds of the columns of an array."""
-        try:
+        with _require.refusing(
+            _require.fail(
+                "lower and upper", (self.lower, self.upper), f"a number, or one for each of {width} features"
+            )
+        ):
             lower = np.broadcast_to(np.asarray(self.lower, np.float64), (width,))
             upper = np.broadcast_to(np.asarray(self.upper, np.float64), (width,))
-        except (TypeError, ValueError):
-            raise _require.fail(
-                "lower and upper", (self.lower, self.upper), f"a number, or one for each of {width} features"
-            ) from None
         return {
             f"x{i}": Bounds(float(low), float(high))
             for i, (low, high) in enumerate(zip(lower, upper, strict=True))
@@ -309,13 +309,11 @@ def _refuse_repetition() -> None:
 def sorted_classes(classes: Any) -> list[Any]:
     """Return declared classes sorted, as scikit-learn has them; refuse anything but a list of at least two
     different values that can be compared."""
-    try:
+    with _require.refusing(
+        _require.fail("classes", classes, "a list of values of one kind, such as [0, 1] or ['no', 'yes']")
+    ):
         labels: list[Any] = np.array(sorted(classes)).tolist()
         are_distinct = len(set(labels)) == len(labels) and all(label == label for label in labels)
-    except (TypeError, ValueError):
-        raise _require.fail(
-            "classes", classes, "a list of values of one kind, such as [0, 1] or ['no', 'yes']"
-        ) from None
     if len(labels) < 2 or not are_distinct:
         raise InvalidInput(f"at least two classes must be declared, each once, got {labels}.")
     return labels
@@ -364,7 +362,7 @@ def require_bounds(estimator: Any) -> None:
         (("lower", "upper"), "the features"),
         (("target_lower", "target_upper"), "the target"),
     ):
-        if any(getattr(estimator, name, 0) is None for name in names):
+        if any(vars(estimator).get(name, 0) is None for name in names):
             raise PrivateFact(
                 f"the bounds of {what} are private and never read off the data: declare them, {names[0]}=0, "
                 f"{names[1]}=100 (any value outside is clipped), or fit through a session, whose schema has "

@@ -31,6 +31,7 @@ from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Public
 from .._registry import described
 from .._require import LISTED, NON_EMPTY, POSITIVE, Limit, at_least, instance_of
 from ..accounting import Event, compose
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
@@ -183,9 +184,7 @@ def exact_noise(
                alone.
     """
     # the factor 1 - 1e-12 leaves room for the rounding of the division and of the sum over `times`
-    laplace = IntegerLaplace.for_epsilon(
-        epsilon / times * (1 - 1e-12), sensitivity=sensitivity, neighbors=public.neighbors
-    )
+    laplace = laplace_noise(public, epsilon / times * (1 - 1e-12), sensitivity)
     if delta == 0:
         return laplace
     rho = zcdp_rho(epsilon, delta) / times * (1 - 1e-12)

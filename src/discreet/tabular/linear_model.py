@@ -7,6 +7,7 @@ that a private choice among models rests on (`trials`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 
 from .. import _require
-from .._errors import InvalidInput
 from .._public import Bounds, Public
 from .._registry import described
 from .losses import exact_scores
@@ -23,46 +23,19 @@ from .rows import Design, classes_of
 Array = npt.NDArray[np.float64]
 
 
-@described("learning.LinearModel")
-class LinearModel:
-    """Predicts from declared columns by one vector of weights, or one for each of several classes.
+class ScoreModel(ABC):
+    """Base of models with one score per row, or with more than two classes one per class."""
 
-    `public` holds the schema of the model's columns and nothing else. `classes` is empty for a regression.
-    `joint`: the model is multinomial (softmax), not one binary model per class against the rest.
-    """
-
+    __slots__ = ()
     design: Design
     public: Public
-    weights: tuple[tuple[float, ...], ...]
-    classes: tuple[Any, ...] = ()
-    joint: bool = False
+    classes: tuple[Any, ...]
+    # whether the model is multinomial (softmax), not one binary model per class against the rest
+    joint: bool
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", _require.listed(classes=self.classes))
-        object.__setattr__(self, "weights", tuple(tuple(float(w) for w in row) for row in self.weights))
-        models = number_of_models(self.classes)
-        width = self.design.width(self.public)
-        if len(self.weights) != models or any(len(row) != width for row in self.weights):
-            raise InvalidInput(f"a linear model of these columns has {models} x {width} weights.")
-
+    @abstractmethod
     def scores(self, X: Any) -> Array:
         """Return one score per row, or with more than two classes one per class."""
-        result: Array = self.design.encode(X, self.public) @ np.array(self.weights).T
-        return result[:, 0] if len(self.weights) == 1 else result
-
-    def losses(self, x: Array, targets: Array) -> Array:
-        """Return the loss of each row of coordinates, within [0, 1]: 1 for a wrong class, a quarter of the
-        squared error for a number.
-
-        Guarantee: one row changes the sum of losses by at most 1.
-        Proof:     a row's loss is a function of that row (`exact_scores`), within [0, 1].
-        """
-        # no coordinate is above 1 in size
-        scores = exact_scores(x, np.array(self.weights).T, 1.0)
-        scores = scores[:, 0] if len(self.weights) == 1 else scores
-        if not self.classes:
-            return quarter_squared_error(scores, targets)
-        return np.asarray(class_indices(scores) != targets, dtype=np.float64)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class, or the number in the target's own unit, of each row."""
@@ -81,8 +54,52 @@ class LinearModel:
             return np.asarray(softmax(scores, axis=1))
         # at least the smallest normal float, so that no row has only zeros to normalize
         one_vs_rest = np.maximum(expit(scores), np.finfo(float).tiny)
-        result: Array = one_vs_rest / one_vs_rest.sum(axis=1, keepdims=True)
-        return result
+        return np.asarray(one_vs_rest / one_vs_rest.sum(axis=1, keepdims=True))
+
+    def _losses(self, scores: Array, targets: Array) -> Array:
+        """Return the loss of each row, within [0, 1]: 1 for a wrong class, a quarter of the squared error for
+        a number."""
+        if not self.classes:
+            return quarter_squared_error(scores, targets)
+        return np.asarray(class_indices(scores) != targets, dtype=np.float64)
+
+
+@described("learning.LinearModel")
+class LinearModel(ScoreModel):
+    """Predicts from declared columns by one vector of weights, or one for each of several classes.
+
+    `public` holds the schema of the model's columns and nothing else. `classes` is empty for a regression.
+    """
+
+    design: Design
+    public: Public
+    weights: tuple[tuple[float, ...], ...]
+    classes: tuple[Any, ...] = ()
+    joint: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", _require.listed(classes=self.classes))
+        object.__setattr__(self, "weights", tuple(tuple(float(w) for w in row) for row in self.weights))
+        models, width = number_of_models(self.classes), self.design.width(self.public)
+        what = f"a linear model of these columns has {models} x {width} weights."
+        _require.that([len(row) for row in self.weights] == [width] * models, what)
+
+    def scores(self, X: Any) -> Array:
+        """Return one score per row, or with more than two classes one per class."""
+        result: Array = self.design.encode(X, self.public) @ np.array(self.weights).T
+        return result[:, 0] if len(self.weights) == 1 else result
+
+    def losses(self, x: Array, targets: Array) -> Array:
+        """Return the loss of each row of coordinates, within [0, 1]: 1 for a wrong class, a quarter of the
+        squared error for a number.
+
+        Guarantee: one row changes the sum of losses by at most 1.
+        Proof:     a row's loss is a function of that row (`exact_scores`), within [0, 1].
+        """
+        # no coordinate is above 1 in size
+        scores = exact_scores(x, np.array(self.weights).T, 1.0)
+        scores = scores[:, 0] if len(self.weights) == 1 else scores
+        return self._losses(scores, targets)
 
 
 def number_of_models(classes: tuple[Any, ...]) -> int:

@@ -170,10 +170,8 @@ class Squared:
     classifies: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not self.reach >= 1:
-            raise _require.fail(
-                "reach", self.reach, "at least 1, the largest target: below, the loss is not bounded below"
-            )
+        wanted = "at least 1, the largest target: below, the loss is not bounded below"
+        _require.must(self.reach >= 1, "reach", self.reach, wanted)
 
     @property
     def lipschitz(self) -> float:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from scipy.special import logsumexp
 
 from .. import _require
-from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
 from .._require import LISTED
@@ -56,8 +55,8 @@ class NaiveBayesModel:
         for name, table in tables.items():
             rows = tuple(tuple(float(v) for v in row) for row in table)
             object.__setattr__(self, name, rows)
-            if len(rows) != len(self.classes) or any(len(row) != widths[name] for row in rows):
-                raise InvalidInput(f"{name} must be {len(self.classes)} x {widths[name]} numbers.")
+            what = f"{name} must be {len(self.classes)} x {widths[name]} numbers."
+            _require.that([len(row) for row in rows] == [widths[name]] * len(self.classes), what)
         _require.that(
             len(self.priors) == len(self.classes)
             and all(p > 0 for row in (self.priors, *self.variances, *self.chances) for p in row),

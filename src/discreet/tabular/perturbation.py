@@ -36,6 +36,7 @@ from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Categories, Neighbors, Publ
 from .._registry import described
 from .._require import at_least
 from ..accounting import ApproximateDP, Event, PureDP
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import Sensitivity
@@ -334,9 +335,7 @@ class ObjectivePerturbation(LinearERM):
 
     @cached_property
     def output_noise(self) -> IntegerLaplace:
-        return IntegerLaplace.for_epsilon(
-            self._model_epsilon * _OUTPUT_SHARE, sensitivity=self.sensitivity, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self._model_epsilon * _OUTPUT_SHARE, self.sensitivity)
 
     @property
     def event(self) -> Event:

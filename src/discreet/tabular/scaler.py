@@ -95,10 +95,8 @@ class Scaling:
 
 def _floats(values: Any) -> Array:
     """Return values as floats; a refusal quotes none of them."""
-    try:
+    with _require.refusing("the values to scale are not all numbers."):
         return np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput("the values to scale are not all numbers.") from None
 
 
 @described("learning.PrivateScaler")

@@ -91,14 +91,12 @@ class PrivateSearch(Estimator):
     def _settings(self) -> list[dict[str, Any]]:
         """Return all combinations of parameters; refuse a space that is empty, or varies the price or public
         facts."""
-        if not isinstance(self.space, Mapping) or not self.space:
-            raise _require.fail(
-                "space", self.space, 'lists of values by parameter, such as {"regularization": [1, 10]}'
-            )
+        wanted = 'lists of values by parameter, such as {"regularization": [1, 10]}'
+        _require.must(isinstance(self.space, Mapping) and self.space, "space", self.space, wanted)
         for name, values in self.space.items():
             # `adopt` reads the space again, after the charge
-            if isinstance(values, Iterator):
-                raise _require.fail(str(name), values, "a list, not an iterator that ends after one use")
+            wanted = "a list, not an iterator that ends after one use"
+            _require.must(not isinstance(values, Iterator), str(name), values, wanted)
         lists = [_require.listed(**{str(name): values}) for name, values in self.space.items()]
         if unknown := [name for name in self.space if name not in self.estimator.get_params()]:
             raise InvalidInput(
@@ -121,10 +119,8 @@ class PrivateSearch(Estimator):
         return settings
 
     def _build(self, public: Public, target: Any, features: Sequence[str] | None, delta: float) -> Mechanism:
-        if not 1 < self.trials <= _MAX_TRIALS:
-            raise _require.fail(
-                "trials", self.trials, f"above 1, and at most {_MAX_TRIALS:,}: the mean number of runs"
-            )
+        wanted = f"above 1, and at most {_MAX_TRIALS:,}: the mean number of runs"
+        _require.must(1 < self.trials <= _MAX_TRIALS, "trials", self.trials, wanted)
         trials = trial_distribution(self.law, float(self.trials))
         task: dict[str, Any] = {"public": public, "target": target, "features": features}
         if hasattr(self.estimator, "search_trials"):

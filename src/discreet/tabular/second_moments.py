@@ -20,6 +20,7 @@ from .._public import ADD_REMOVE, Public
 from .._registry import described
 from .._system import on_one_thread
 from ..accounting import Event
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.noise_scales import zcdp_rho
 from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
@@ -176,9 +177,7 @@ class SecondMoments(Mechanism):
     @cached_property
     def noise(self) -> IntegerLaplace | IntegerGaussian:
         if self.delta == 0:
-            return IntegerLaplace.for_epsilon(
-                self.epsilon, sensitivity=self.sensitivity, neighbors=self.public.neighbors
-            )
+            return laplace_noise(self.public, self.epsilon, self.sensitivity)
         rho = zcdp_rho(self.epsilon, self.delta)
         return IntegerGaussian.for_rho(rho, sensitivity=self.sensitivity, neighbors=self.public.neighbors)
 

@@ -26,6 +26,7 @@ from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Public
 from .._registry import described
 from .._require import LISTED, among, at_least, at_most
 from ..accounting import Event, ExponentialMechanism, PureDP, compose
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerLaplace
 from ..sampling import Entropy
 from .learner import CELLS, Classifying, TableLearner
@@ -303,9 +304,7 @@ class PrivateTree(GreedyTree, Classifying):
 
     @cached_property
     def noise(self) -> IntegerLaplace:
-        return IntegerLaplace.for_epsilon(
-            self.epsilon / 2, sensitivity=self.changes, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.epsilon / 2, self.changes)
 
     def fit_rows(self, x: Rows, targets: Array, entropy: Entropy) -> TreeModel:
         splits, leaf = self.grow(x, targets, entropy)
@@ -419,9 +418,7 @@ class PrivateRegressionTree(GreedyTree):
     @cached_property
     def noise(self) -> IntegerLaplace:
         # the other half of epsilon is for splits
-        return IntegerLaplace.for_epsilon(
-            self.epsilon / 2, sensitivity=2 * CELLS * self.changes, neighbors=self.public.neighbors
-        )
+        return laplace_noise(self.public, self.epsilon / 2, 2 * CELLS * self.changes)
 
     def _cells(self, targets: Array) -> Array:
         """Return targets in units of 1 / CELLS, rounded."""

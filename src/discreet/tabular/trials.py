@@ -16,12 +16,12 @@ from typing import Annotated, Any
 import numpy as np
 
 from .. import _require, accounting, sampling
-from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
 from .._require import EXACT, NON_EMPTY, OPEN_PROBABILITY, POSITIVE, PROBABILITY, instance_of
 from ..accounting import ZCDP, Event, NegativeBinomialTrials, PoissonTrials, PureDP, RepeatAndSelect
 from ..accounting.pure import epsilon_of
+from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Mechanism, Release, check_source, release
 from ..sampling import Entropy
@@ -272,15 +272,15 @@ class RandomTrials(RepeatedTrials):
     score_rho: Annotated[float, POSITIVE] | None = None
 
     def _check(self) -> None:
-        if (self.score_epsilon is None) == (self.score_rho is None):
-            raise InvalidInput("give score_epsilon, or score_rho with a delta.")
-        if self.score_rho is None and isinstance(self.trials, PoissonTrials):
-            raise InvalidInput("Poisson trials have no pure price: give score_rho, and a delta.")
+        pure = self.score_rho is None
+        _require.that(pure != (self.score_epsilon is None), "give score_epsilon, or score_rho with a delta.")
+        has_price = not (pure and isinstance(self.trials, PoissonTrials))
+        _require.that(has_price, "Poisson trials have no pure price: give score_rho, and a delta.")
         for candidate in self.candidates:
-            if not isinstance(candidate, LinearERM | TableLearner):
-                raise _require.fail("candidates", type(candidate).__name__, "learners of a table")
-            if candidate.design.target is None:
-                raise _require.fail("candidates", type(candidate).__name__, "learners that predict a target")
+            kind, learns = type(candidate).__name__, isinstance(candidate, LinearERM | TableLearner)
+            _require.must(learns, "candidates", kind, "learners of a table")
+            predicts = candidate.design.target is not None
+            _require.must(predicts, "candidates", kind, "learners that predict a target")
             _require.that(
                 candidate.public == self.public and candidate.design == self.candidates[0].design,
                 "all candidates must be priced for the same table and read the same columns.",
@@ -312,9 +312,7 @@ class RandomTrials(RepeatedTrials):
         # a replaced row's score changes by at most 1, as does an added one's: CELLS under both relations
         if self.score_rho is None:
             assert self.score_epsilon is not None
-            return IntegerLaplace.for_epsilon(
-                self.score_epsilon, sensitivity=CELLS, neighbors=self.public.neighbors
-            )
+            return laplace_noise(self.public, self.score_epsilon, CELLS)
         return IntegerGaussian.for_rho(self.score_rho, sensitivity=CELLS, neighbors=self.public.neighbors)
 
     def load_data(self, source: Source) -> Loaded:

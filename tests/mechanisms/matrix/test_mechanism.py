@@ -253,7 +253,7 @@ def test_noise_that_covers_less_and_keys_that_nobody_declared_are_refused() -> N
             ),
         )
     for wrong in ({}, {"epsilon": 1, "rho": 1}, {"epsilon": 0}, {"rho": -1}, {"epsilon": math.inf}):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match=r"give either epsilon|must be"):
             matrix.answer(PUBLIC, BY_BOTH, FOUR, **wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="cells are 2 by 2"):
         matrix.answer(PUBLIC, BY_BOTH, matrix.prefix(5), epsilon=1)

@@ -98,7 +98,10 @@ def test_ten_attributes_with_1e10_cells_are_never_written_out() -> None:
     ],
 )
 def test_bad_workloads_are_refused(build) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(InvalidInput):
+    with pytest.raises(
+        InvalidInput,
+        match=r"must be|must have|must not be|say which|asked for twice|different positions|bases are workloads|is needed here|attributes of sizes",
+    ):
         build()
 
 

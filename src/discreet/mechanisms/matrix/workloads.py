@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _require
-from ..._errors import InvalidInput
 from ..._registry import described
 from ..._require import Limit, at_least, instance_of
 
@@ -99,8 +98,8 @@ class Workload(ABC):
     def _vector(self, x: Any, length: int) -> Floats:
         """Return a vector as floats; refuse one of another length."""
         values = np.asarray(x, dtype=np.float64)
-        if values.shape != (length,):
-            raise InvalidInput(f"a vector of {length} numbers is needed here, got shape {values.shape}.")
+        shape = values.shape
+        _require.that(shape == (length,), f"a vector of {length} numbers is needed here, got shape {shape}.")
         return values
 
     def _require_small(self, entries: int, what: str) -> None:
@@ -267,13 +266,13 @@ class Explicit(Workload):
 
     def __post_init__(self) -> None:
         cells = len(self.matrix[0])
-        if not cells or any(len(row) != cells for row in self.matrix):
-            raise InvalidInput("the rows of a workload must have one length, of at least 1.")
-        if max(abs(v) for row in self.matrix for v in row) > LARGEST:
-            raise InvalidInput(f"the entries of a workload must be at most {LARGEST:g} in size.")
+        regular = cells and all(len(row) == cells for row in self.matrix)
+        _require.that(regular, "the rows of a workload must have one length, of at least 1.")
+        largest = max(abs(v) for row in self.matrix for v in row)
+        _require.that(largest <= LARGEST, f"the entries of a workload must be at most {LARGEST:g} in size.")
         over = self.over or (cells,)
-        if math.prod(over) != cells:
-            raise InvalidInput(f"attributes of sizes {over} have {math.prod(over)} cells, the rows {cells}.")
+        size = math.prod(over)
+        _require.that(size == cells, f"attributes of sizes {over} have {size} cells, the rows {cells}.")
         object.__setattr__(self, "over", over)
 
     @property
@@ -340,10 +339,8 @@ def predicates(conditions: Any, over: Sequence[int] = ()) -> Explicit:
 
 
 def _as_array(rows: Any) -> NDArray[Any]:
-    try:
+    with _require.refusing("the rows of a workload must have one length."):
         return np.asarray(rows)
-    except ValueError:
-        raise InvalidInput("the rows of a workload must have one length.") from None
 
 
 def _blocks(rows: int, columns: int) -> Iterator[slice]:
