@@ -14,6 +14,7 @@ from discreet.core import nodes
 from discreet.core.domain import number
 from discreet.core.nodes import Column, Literal, make
 from discreet.query import Query, QueryError, computing
+from discreet.query.plan import plan
 from discreet.tables import connect
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 from discreet.tables.semantics import engine_values
@@ -263,16 +264,20 @@ def test_count_sum_and_avg_belong_together_where_a_row_overflows():
     assert n == 2
 
 
-def test_the_stores_key_tells_aliases_with_newlines_apart():
+def test_names_of_columns_are_in_no_key_and_apart_in_those_of_workloads():
+    """A name that reads like another part of a key: the noisy numbers of all three are the same, and are one
+    question; the key of a plan, by which workloads are found, has the names and tells them apart."""
     public = Public(schema={"x": Bounds(0, 9)}, table="t")
     one = 'SELECT COUNT(*) AS "a = aggregate[0]\nb", SUM(x) AS c FROM t'
     two = 'SELECT COUNT(*) AS a, COUNT(*) AS "b = aggregate[0]\nc", SUM(x) AS d FROM t'
     three = 'SELECT COUNT(*) AS "a", SUM(x) AS "b = aggregate[0]\nb" FROM t'
-    keys = {Query(sql=sql, public=public, epsilon=1).key for sql in (one, two, three)}
-    assert len(keys) == 3
+    assert len({plan(sql, public).key for sql in (one, two, three)}) == 3
+    assert len({Query(sql=sql, public=public, epsilon=1).key for sql in (one, two, three)}) == 1
     joined = 'SELECT COUNT(*) AS "a = aggregate[0]\nb" FROM t'
     apart = "SELECT COUNT(*) AS a, COUNT(*) AS b FROM t"
-    assert Query(sql=joined, public=public, epsilon=1).key != Query(sql=apart, public=public, epsilon=1).key
+    assert plan(joined, public).key != plan(apart, public).key
+    assert Query(sql=joined, public=public, epsilon=1).key == Query(sql=apart, public=public, epsilon=1).key
+    assert Query(sql=joined, public=public, epsilon=1).key != Query(sql=one, public=public, epsilon=1).key
 
 
 def test_numbers_that_are_not_whole_are_in_no_group_of_whole_ones():
