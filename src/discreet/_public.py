@@ -254,7 +254,6 @@ def _in_words(fact: Fact) -> str:
 
 
 @described("public.Reference")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
     """Says whose the rows of a table are by another table, `of`: a row belongs to every unit that has a row
     there whose column `key` equals the row's own `column`.
@@ -270,7 +269,6 @@ class Reference:
 
 
 @described("public.Related")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Related:
     """Declares another table that queries may join.
 
@@ -325,7 +323,6 @@ class Related:
 
 
 @described("public.Public")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Public:
     """The public facts of one version of one table.
 

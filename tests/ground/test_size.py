@@ -20,8 +20,8 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 68_830
-MODULES = 336
+CODE_LINES = 69_200
+MODULES = 338
 PUBLIC_NAMES = 546
 
 SOURCE = Path(discreet.__file__).parent

@@ -27,7 +27,6 @@ instead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, TypeVar
 
@@ -92,7 +91,6 @@ def from_json(data: dict[str, Any]) -> Event:
 
 
 @described("accounting.NoOp")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NoOp(Event):
     """The output does not depend on the data: no cost."""
 
@@ -100,7 +98,6 @@ class NoOp(Event):
 
 
 @described("accounting.NonPrivate")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NonPrivate(Event):
     """No guarantee at all: infinite cost."""
 
@@ -108,7 +105,6 @@ class NonPrivate(Event):
 
 
 @described("accounting.Gaussian")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Gaussian(Event):
     """Noise N(0, s² I); `noise_multiplier` is s divided by the l2 sensitivity under `neighbors`.
 
@@ -120,7 +116,6 @@ class Gaussian(Event):
 
 
 @described("accounting.Laplace")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Laplace(Event):
     """Continuous Laplace noise; `noise_multiplier` is its scale divided by the l1 sensitivity, so epsilon = 1
     / noise_multiplier. Zero means no noise."""
@@ -130,7 +125,6 @@ class Laplace(Event):
 
 
 @described("accounting.DiscreteLaplace")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DiscreteLaplace(Event):
     """Noise with P(x) proportional to exp(-|x| / scale) on the integers, added to integers with l1
     sensitivity `sensitivity`.
@@ -148,7 +142,6 @@ class DiscreteLaplace(Event):
 
 
 @described("accounting.DiscreteGaussian")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DiscreteGaussian(Event):
     """Noise with P(x) proportional to exp(-x² / (2 sigma²)) on the integers, added to ONE integer that moves
     by `sensitivity`.
@@ -164,7 +157,6 @@ class DiscreteGaussian(Event):
 
 
 @described("accounting.VectorDiscreteGaussian")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VectorDiscreteGaussian(Event):
     """Discrete Gaussian noise on every entry of an integer vector whose squared l2 sensitivity is
     `l2_squared`.
@@ -179,7 +171,6 @@ class VectorDiscreteGaussian(Event):
 
 
 @described("accounting.RandomizedResponse")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RandomizedResponse(Event):
     """One of `categories` answers; the true one is exp(epsilon) times as likely as each of the others."""
 
@@ -189,7 +180,6 @@ class RandomizedResponse(Event):
 
 
 @described("accounting.ExponentialMechanism")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentialMechanism(Event):
     """A choice of bounded range: for any two neighbors D and D', ln(P[M(D) = y] / P[M(D') = y]) over all
     outputs y lies in an interval of length `epsilon` (Durfee & Rogers 2019, arXiv:1905.04273).
@@ -202,7 +192,6 @@ class ExponentialMechanism(Event):
 
 
 @described("accounting.PureDP")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PureDP(Event):
     """Any mechanism that is epsilon-DP."""
 
@@ -211,7 +200,6 @@ class PureDP(Event):
 
 
 @described("accounting.ApproximateDP")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApproximateDP(Event):
     """Any mechanism that is (epsilon, delta)-DP."""
 
@@ -221,7 +209,6 @@ class ApproximateDP(Event):
 
 
 @described("accounting.ZCDP")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ZCDP(Event):
     """Any mechanism that is delta-approximately rho-zCDP; with delta 0, rho-zCDP (Bun & Steinke 2016,
     arXiv:1605.02065, Section 8 and Definition 1.1)."""
@@ -232,7 +219,6 @@ class ZCDP(Event):
 
 
 @described("accounting.PoissonSampled")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PoissonSampled(Event):
     """`event` on a sample that keeps every unit independently with probability `rate`."""
 
@@ -245,7 +231,6 @@ class PoissonSampled(Event):
 
 
 @described("accounting.Group")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Group(Event):
     """Group privacy: `event`, where neighboring tables differ in up to `size` units instead of one."""
 
@@ -258,7 +243,6 @@ class Group(Event):
 
 
 @described("accounting.Repeated")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Repeated(Event):
     """`event` run `times` times, each with fresh noise."""
 
@@ -271,7 +255,6 @@ class Repeated(Event):
 
 
 @described("accounting.Composed")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Composed(Event):
     """All of `events`, each possibly chosen after seeing the earlier answers, but with prices fixed in
     advance."""
@@ -343,7 +326,6 @@ NOISES = ("laplace", "exponential", "gumbel")
 
 
 @described("accounting.NoisyMax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyMax(Event):
     """Report noisy max: the index of the largest of some scores after noise, and nothing else; `epsilon`-DP.
 
@@ -362,7 +344,6 @@ class NoisyMax(Event):
 
 
 @described("accounting.SparseVector")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVector(Event):
     """The sparse vector technique: any number of queries compared with a threshold, until `cutoff` of them
     were answered "above". The full price is charged at the start.
@@ -381,7 +362,6 @@ class SparseVector(Event):
 
 
 @described("accounting.Thresholded")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholded(Event):
     """Partition selection: the noise of `event` on the sizes of groups that were not declared in advance;
     only groups whose noisy size passes a threshold are released.
@@ -404,7 +384,6 @@ class Thresholded(Event):
 
 
 @described("accounting.RDPPoint")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RDPPoint(Event):
     """Any mechanism that is (order, epsilon)-Rényi-DP at this one order (Mironov 2017, arXiv:1702.07476,
     Definition 4)."""
@@ -424,7 +403,6 @@ class Trials:
 
 
 @described("accounting.PoissonTrials")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PoissonTrials(Trials):
     """A Poisson number of trials with this mean. It may be zero: then nothing is released."""
 
@@ -432,7 +410,6 @@ class PoissonTrials(Trials):
 
 
 @described("accounting.NegativeBinomialTrials")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NegativeBinomialTrials(Trials):
     """A truncated negative binomial number of trials, at least one: `shape` 1 is the geometric distribution
     with success probability `gamma`, `shape` 0 the logarithmic one.
@@ -462,7 +439,6 @@ def logarithmic(gamma: Real) -> NegativeBinomialTrials:
 
 
 @described("accounting.RepeatAndSelect")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatAndSelect(Event):
     """`event` run a random number of times, and only the output of the best run released: private selection,
     as for tuning hyperparameters.
@@ -486,7 +462,6 @@ class RepeatAndSelect(Event):
 
 
 @described("accounting.GNMax")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GNMax(Event):
     """The Gaussian noisy max of PATE: the class with most teachers' votes after noise N(0, sigma²) on every
     count. One unit can change one teacher's vote.
@@ -509,7 +484,6 @@ class GNMax(Event):
 
 
 @described("accounting.SampledWithoutReplacement")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SampledWithoutReplacement(Event):
     """`event` on a sample of `sample` units, drawn uniformly without replacement from a population of exactly
     `size` units.
@@ -536,7 +510,6 @@ class SampledWithoutReplacement(Event):
 
 
 @described("accounting.TruncatedPoisson")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedPoisson(Event):
     """`event` on a Poisson sample, with rate `rate`, of exactly `size` units; if it has more than `limit`
     units, a random `limit` of them are used.
@@ -558,7 +531,6 @@ class TruncatedPoisson(Event):
 
 
 @described("accounting.RandomAllocation")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RandomAllocation(Event):
     """`event` at each of `steps` steps, every unit taking part in exactly `selected` of them, drawn
     uniformly.
@@ -591,7 +563,6 @@ BallsInBins = RandomAllocation
 
 
 @described("accounting.Shuffled")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Shuffled(Event):
     """`reports` local reports, each `epsilon`-DP for its sender, seen only after a uniformly random
     permutation.
@@ -617,13 +588,11 @@ class Participation:
 
 
 @described("accounting.SingleEpoch")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SingleEpoch(Participation):
     """Every unit takes part in at most one step."""
 
 
 @described("accounting.MinSeparated")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MinSeparated(Participation):
     """Every unit takes part in at most `times` steps, any two of them at least `separation` steps apart
     (Choquette-Choo et al. 2023, arXiv:2211.06530)."""
@@ -633,7 +602,6 @@ class MinSeparated(Participation):
 
 
 @described("accounting.Banded")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Banded(Participation):
     """Every unit takes part in at most `times` steps, any two of them at least `bands` steps apart, and the
     strategy matrix has at most `bands` nonzero diagonals.
@@ -647,7 +615,6 @@ class Banded(Participation):
 
 
 @described("accounting.TreeRestarts")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRestarts(Participation):
     """Tree aggregation: `restarts` + 1 binary trees one after the other, each over `leaves` steps; a unit
     takes part in at most one leaf of each tree (Kairouz et al. 2021, arXiv:2103.00039)."""
@@ -657,7 +624,6 @@ class TreeRestarts(Participation):
 
 
 @described("accounting.CorrelatedGaussian")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelatedGaussian(Event):
     """All `steps` answers of a matrix mechanism: independent Gaussian noise is added to the answers of a
     strategy matrix, so that the noise of the released answers is correlated.

@@ -262,7 +262,6 @@ def _whole_times(remaining: Exact, one: Exact) -> float:
 
 
 @described("accounting.Filter")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Filter(BudgetFilter):
     """The filter of an (epsilon, delta) budget; with `delta=0`, of pure differential privacy.
 
@@ -444,7 +443,6 @@ def _tidy(order: float) -> float:
 
 
 @described("accounting.ZCDPFilter")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ZCDPFilter(BudgetFilter):
     """The filter of a zCDP budget: an event is admitted while the rhos add up to at most `rho`, and the own
     deltas (see `normal`) to at most `delta`.
@@ -510,7 +508,6 @@ class Reading(NamedTuple):
 
 
 @described("accounting.Odometer")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Odometer:
     """A running bound on the privacy loss of adaptively chosen events; it is wrong at some time with
     probability at most `delta`.

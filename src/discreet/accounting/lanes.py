@@ -45,7 +45,6 @@ def on_grid(value: Exact | int) -> Exact:
 
 
 @described("accounting.Spent")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
     """What was spent in the lanes of one filter or odometer; it does not depend on the order of the events.
 

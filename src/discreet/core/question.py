@@ -38,7 +38,6 @@ OTHER = "other"
 
 
 @described("query.PublicSize")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PublicSize:
     """Stands in the place of noise for a count that is public.
 

@@ -17,7 +17,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import MAXYEAR, date, timedelta
 from typing import Annotated, Any
 
@@ -43,7 +43,6 @@ _FORMS = {
 
 
 @described("curator.Period")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
     """Cuts a table into periods by the values of `column`.
 
@@ -232,7 +231,6 @@ class _Shown:
 
 
 @described("curator.Budget")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Budget(_Shown):
     """States the most that may ever be spent: epsilon (with delta for approximate DP), or rho of
     zero-concentrated DP (zCDP).
@@ -323,7 +321,6 @@ def _filter(epsilon: Real | None, rho: Real | None, delta: float, neighbors: Nei
 
 
 @described("curator.Policy")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """States the dataset's budget, and the analysts who may ask, each with a budget of their own or None.
 

@@ -20,7 +20,7 @@ import json
 import math
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from operator import attrgetter
 from typing import Any
@@ -43,7 +43,6 @@ from .release import limits_of
 
 
 @described("query.Mean")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MeanColumn:
     """Holds a column of averages: the released count and sum of each row, and their noises.
 
@@ -125,7 +124,6 @@ _ROUNDING = 1e-12
 
 
 @described("query.Range")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
     """Holds a column of the answer that is computed from noisy numbers (measures). `released`: for each
     number its noisy integers, one per row of the answer; `noises`: the noise of each number.
@@ -416,7 +414,6 @@ Value = str | int | float | bool | None
 
 
 @described("query.Answer")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(_require.NearestNames):
     """Holds a private answer. Each row of `rows` and of `deviations` (standard deviations of the noise) has
     one entry per column; a deviation is None for keys and for chosen values (quantiles, modes).

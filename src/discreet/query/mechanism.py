@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -78,7 +78,6 @@ def _check_weights(*, weights: tuple[tuple[str, Real], ...]) -> None:
 
 
 @described("query.Query")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Query(QuestionMechanism):
     """One SQL query at one price.
 

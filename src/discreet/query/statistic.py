@@ -17,7 +17,6 @@ of declared days in GROUP BY is the clock, which says at which tick a row counts
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any
@@ -57,7 +56,6 @@ Statement = Annotated[str, Limit(_check_statement)]
 
 
 @described("query.SqlStatistic")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SqlStatistic:
     """One COUNT or SUM, without GROUP BY, HAVING and the like.
 
@@ -97,7 +95,6 @@ class SqlStatistic:
 
 
 @described("query.SqlVector")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SqlVector:
     """One COUNT or SUM for each of the public groups of GROUP BY, as a vector in the order of `keys`.
 

@@ -296,7 +296,6 @@ class WorkloadPreview:
 
 
 @described("query.WorkloadQuery")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadQuery(Mechanism):
     """Answers counting queries at one price: `epsilon` with `delta`, or `rho`.
 

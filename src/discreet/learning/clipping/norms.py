@@ -8,7 +8,6 @@ all layers are bounded together). It returns the factors: [B, layers] by `PerLay
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -61,7 +60,6 @@ def _tensor(array: Any) -> Tensor:
 
 
 @described("learning.Flat")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Flat:
     """Scales by min(1, clip / norm): gradients shorter than `clip` stay as they are (Abadi et al. 2016,
     arXiv:1607.00133).
@@ -75,7 +73,6 @@ class Flat:
 
 
 @described("learning.PerLayer")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PerLayer:
     """Scales each layer's gradient by its own factor, to a norm of at most clip / sqrt(layers): so the norm
     over all layers is at most `clip`."""
@@ -88,7 +85,6 @@ class PerLayer:
 
 
 @described("learning.Automatic")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Automatic:
     """Scales by clip / (norm + stability): the norm of every gradient is nearly `clip`, and never above it.
 
@@ -104,7 +100,6 @@ class Automatic:
 
 
 @described("learning.Adaptive")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptive:
     """Scales like `Flat`, with a clip that follows the `quantile` of the gradients' norms, from `clip` on.
 

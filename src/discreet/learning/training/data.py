@@ -644,7 +644,6 @@ def _words(facts: list[tuple[tuple[int, ...], torch.dtype]]) -> str:
 
 
 @described("learning.FlipAndShift")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FlipAndShift:
     """Mirrors images [..., height, width] left to right with probability 1/2 (if `flip`) and moves them by up
     to `shift` pixels in each direction; pixels beyond an edge are those reflected at it.

@@ -10,7 +10,6 @@ correlated noise it is DP-FTRL), price and checkpoints. All of it runs in one pr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -42,7 +41,6 @@ _LARGEST_RATE = 1e38
 
 
 @described("learning.LocalSGD")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSGD:
     """Describes a client's local training in a round: `epochs` passes of SGD over its rows, in batches of
     `batch` rows, with learning rate `lr`.

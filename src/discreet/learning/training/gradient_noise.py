@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Protocol
 
@@ -245,7 +244,6 @@ _LARGEST = 1 << 48
 
 
 @described("learning.Grid")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GradientGrid:
     """Rounds vectors of `size` numbers and of l2 norm at most `clip` to integer multiples of `step`.
 

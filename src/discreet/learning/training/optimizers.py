@@ -83,7 +83,6 @@ class _TorchUpdate:
 
 
 @described("learning.SGD")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SGD:
     """Runs stochastic gradient descent, with heavy-ball or Nesterov momentum."""
 
@@ -115,7 +114,6 @@ class SGD:
 
 
 @described("learning.Adam")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Adam:
     """Runs Adam with decoupled weight decay (AdamW); on request its second moment is corrected for the
     variance of the noise.

@@ -16,7 +16,6 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -105,7 +104,6 @@ def _refuse_grid(grid: GradientGrid | None, subject: str) -> None:
 
 
 @described("learning.Poisson")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Poisson(Schedule):
     """Samples every example for every step with probability `rate`, independently: Poisson subsampling (the
     "lots" of Abadi et al. 2016).
@@ -130,7 +128,6 @@ class Poisson(Schedule):
 
 
 @described("learning.BallsInBins")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BallsInBins(Schedule):
     """Deals every example into one of `bins` steps, uniformly, in each of `epochs` passes.
 
@@ -159,7 +156,6 @@ class BallsInBins(Schedule):
 
 
 @described("learning.WithoutReplacement")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WithoutReplacement(Schedule):
     """Draws `sample` of exactly `size` examples for each step, uniformly.
 
@@ -193,7 +189,6 @@ class WithoutReplacement(Schedule):
 
 
 @described("learning.TruncatedPoisson")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedPoisson(Schedule):
     """Draws by Poisson sampling from exactly `size` examples; where more than `limit` are drawn, a random
     `limit` of them are kept.
@@ -256,7 +251,6 @@ def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: f
 
 
 @described("learning.Cyclic")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cyclic(Schedule):
     """Assigns every example once, at random, to one of the `bins` steps of a pass; in each of `epochs` passes
     it takes part in that step. There is no amplification by sampling.
