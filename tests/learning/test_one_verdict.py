@@ -15,7 +15,7 @@ from discreet import NotPrivate, learning
 from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.probe import single_examples
 from discreet.learning.probe.safety import made_up, probe
-from discreet.learning.probe.single_examples import Comparison, in_float64
+from discreet.learning.probe.single_examples import BatchComparison, in_float64
 
 RUNS = 10
 
@@ -186,13 +186,13 @@ def test_a_loss_that_divides_by_the_weights_of_the_batch_is_refused_in_every_run
 @pytest.fixture
 def differing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let float32 count as different at all sizes, whatever it computes: so float64 decides."""
-    before = Comparison.differing_sizes
+    before = BatchComparison.differing_sizes
 
-    def differing_sizes(self: Comparison, *examples: Any) -> set[int]:
+    def differing_sizes(self: BatchComparison, *examples: Any) -> set[int]:
         sizes = before(self, *examples)
         return self.sizes if self.engine.dtype is torch.float32 else sizes
 
-    monkeypatch.setattr(Comparison, "differing_sizes", differing_sizes)
+    monkeypatch.setattr(BatchComparison, "differing_sizes", differing_sizes)
 
 
 def in_bfloat16(h: Tensor) -> Tensor:

@@ -358,7 +358,7 @@ def check_alone(
 
     `batch` is the size that training expects, and `own` says that the user gave the examples (`synthetic=`).
     """
-    comparison = Comparison(engine, inputs, targets, batch)
+    comparison = BatchComparison(engine, inputs, targets, batch)
     inputs, targets = comparison.examples
     sizes = comparison.differing_sizes(inputs, targets, comparison.sizes)
 
@@ -446,7 +446,7 @@ def keeps_state(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
     return is_far(losses[0], losses[1], losses[0].abs().max().clamp(min=1e-12), finest(engine))
 
 
-class Comparison:
+class BatchComparison:
     """Compares gradients of made-up examples in batches, by the engine, with those of each alone, by torch.
 
     The examples run alone, one after the other. After the first, after SMALL_BATCH and after all of them, the
