@@ -42,6 +42,10 @@ def test_a_report_has_questions_answers_spending_and_what_it_means(stays):
     assert "&lt;b&gt;C" in page
     assert "<b>C" not in page
     assert page.count("<svg") >= 2
+    for drawn in ("chart", "bar", "whisker", "value"):
+        assert f'class="{drawn}"' in page
+        assert f".{drawn} {{" in page, "without its style a chart is black"
+    assert page.count("its price is kept by construction") == 2
     assert "<script" not in page
 
 

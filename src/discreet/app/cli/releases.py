@@ -14,11 +14,12 @@ import typer
 
 from ... import __version__
 from ... import session as sessions
-from ..._drawing import Markup, element, page, table
+from ..._drawing import STYLE, Markup, element, page, table
 from ..._errors import InvalidInput, MissingExtra
 from ...curator import STEWARD, values
 from ...curator.accounts import SPENDING
 from ...curator.closed_ledger import read_only
+from ...curator.identities import mark_of
 from ...explaining.explanation import fragment
 from ...query import Answer
 from ...query.html_view import answer_html
@@ -28,6 +29,16 @@ from .explain import to_pdf
 from .ledger import LEDGER
 from .options import FORCE
 from .query import print_note
+
+# The charts of the server's pages, in the colors of this one.
+_STYLE = f"""{STYLE}
+.chart {{ display: block; width: 100%; max-width: 32rem; font: 13px system-ui, sans-serif; }}
+.chart text {{ fill: var(--ink); }} .chart .value {{ fill: var(--soft); }}
+.chart .bar {{ fill: var(--line); }}
+.chart .whisker {{ stroke: var(--ink); stroke-width: 1.6; fill: none; }}
+.chart .center {{ fill: var(--accent); }}
+h3 {{ font-size: 1rem; margin: 1.6rem 0 .2rem; overflow-wrap: anywhere; }}
+"""
 
 
 def report(
@@ -80,12 +91,14 @@ def report_html(path: Path) -> str:
         element("h2", "What was released"),
         *(released or [element("p", "Nothing.")]),
         fragment(explanation),
+        style=_STYLE,
     )
 
 
 def _released(charge: Any, body: dict[str, Any]) -> list[Markup]:
     """Return one charge as HTML: its question, who asked and when, and its value where it is stored."""
-    who = f"entry {charge.seq}, {charts.minute(charge.time)}, asked by {charge.body['analyst']}"
+    when, analyst = charts.minute(charge.time), charge.body["analyst"]
+    who = f"entry {charge.seq}, {when}, asked by {analyst}; its price is kept {mark_of(charge.body)}"
     parts = [element("h3", " ".join(str(charge.body.get("text") or charge.body["event"]["type"]).split()))]
     parts.append(element("p", who))
     stored = values.decode(body["value"]) if "value" in body else "The value is not stored in the ledger."
