@@ -20,7 +20,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_200
+CODE_LINES = 69_260
 MODULES = 338
 PUBLIC_NAMES = 546
 

@@ -9,6 +9,8 @@ import pytest
 
 import discreet as dp
 from discreet import Bounds, Categories, Dates, Text, Unit
+from discreet.curator import values
+from discreet.curator.identities import shown_value
 from discreet.query import Query
 
 SCHEMA = {
@@ -144,3 +146,40 @@ def test_an_analyst_pays_for_the_numbers_they_have_not_seen(people: Any) -> None
     assert ann.spent == pytest.approx(1)
     ann.sql(COUNTS, epsilon=1)
     assert ann.spent == pytest.approx(1)
+
+
+def test_who_is_served_sees_their_own_columns_and_rows(people: Any) -> None:
+    """What a second analyst is shown of a stored release tells nothing of the words of who asked first."""
+    people.sql(f"{COUNTS.replace('AS n', 'AS a_secret_hypothesis')} HAVING COUNT(*) > 1e6", epsilon=1)
+    mine = people.as_analyst("ann").sql(COUNTS, epsilon=1)
+    (served,) = (e for e in people.ledger.entries() if e.kind == "served")
+    stored = people.ledger.entry(served.body["release"]).body["value"]
+    assert "a_secret_hypothesis" in str(stored)
+    shown = values.decode(shown_value(stored, served.body))
+    assert shown == mine
+    assert shown.columns == ("town", "n")
+    assert len(shown) == 3
+    assert "secret" not in str(shown_value(stored, served.body))
+
+
+@pytest.mark.parametrize(
+    "both",
+    [
+        "SELECT COUNT_IF(age > 30) AS a, COUNT_IF(30 < age) AS b FROM people",
+        "SELECT SUM(age) FILTER (WHERE age > 30.0) AS a, SUM(age) FILTER (WHERE 30 < age) AS b FROM people",
+        "SELECT MEDIAN(CASE WHEN age > 30 THEN age ELSE 0 END) AS a, "
+        "MEDIAN(CASE WHEN 30 < age THEN age ELSE 0 END) AS b FROM people",
+    ],
+)
+def test_one_number_in_two_spellings_is_measured_once(people: Any, both: str) -> None:
+    form = Query(sql=both, public=people.public, epsilon=1).question.form
+    assert len(form.measures) + len(form.choices) == 1
+    first = people.sql(both, epsilon=1)
+    assert first["a"] == first["b"]
+    assert people.sql(both, epsilon=1) == first
+    assert people.sql(both.replace(" AS b", " AS c"), epsilon=1)["c"] == first["b"]
+
+
+def test_the_event_of_a_served_answer_is_that_of_the_stored_one(people: Any) -> None:
+    one = people.sql(BOTH, epsilon=1)
+    assert people.sql(SAME[2][1], epsilon=1).event == one.event

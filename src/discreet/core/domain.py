@@ -84,13 +84,13 @@ class ValueDomain:
         more than `limit`, or integers so large that two of them may be one double: a row must never be in two
         groups."""
         if self.values is not None:
-            return self.values if len(self.values) <= limit and all(map(_exact, self.values)) else None
+            return self.values if len(self.values) <= limit and all(map(exactly_one, self.values)) else None
         if self.kind is Kind.BOOLEAN:
             return (False, True)
         if not (self.bounded and (self.integral or self.kind is Kind.DATE)) or self.high - self.low >= limit:
             return None
         first, last = math.ceil(self.low), math.floor(self.high)
-        if not (_exact(first) and _exact(last)):
+        if not (exactly_one(first) and exactly_one(last)):
             return None
         if self.kind is Kind.DATE:
             return tuple(date.fromordinal(day) for day in range(first, last + 1))
@@ -102,7 +102,18 @@ class ValueDomain:
             raise Refusal(f"{what} needs a {kind}, and this is a {self.kind}")
 
 
-def _exact(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Return whether a value can be a constant: NULL, a text, a day, a truth value, or a number that is
+    finite as a DOUBLE."""
+    if type(value) in (int, float):
+        try:
+            return math.isfinite(float(value))
+        except OverflowError:
+            return False
+    return value is None or type(value) in (bool, str, date)
+
+
+def exactly_one(value: Any) -> bool:
     """Return whether no other integer is the same double as this value."""
     return not isinstance(value, int | float) or abs(value) < EXACT
 

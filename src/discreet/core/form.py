@@ -12,7 +12,7 @@ from typing import Any
 
 from .._public import ADD_REMOVE, Public
 from ..mechanisms.protocols import Sensitivity
-from .domain import constant
+from .domain import constant, exactly_one, is_plain
 from .errors import QueryError
 from .measures import Bounding, Choice, GroupKey, Measure
 from .nodes import Expr
@@ -54,8 +54,10 @@ class Form:
         whose = checked(self.source, self.public, self.expressions)
         for k in self.keys:
             # 0, 0.0 and -0.0 are one value to engines, as they are to a set.
-            if k.values is not None and len(set(k.values)) < len(k.values):
-                raise QueryError(f"a public value of {k.written or 'a key'} is listed twice.")
+            if k.values is not None and not 0 < len(set(map(_comparable, k.values))) == len(k.values):
+                raise QueryError(
+                    f"a public value of {k.written or 'a key'} is listed twice, or there is none."
+                )
             check_values(k.expression, k.values or ())
         for c in self.choices:
             check_values(c.expression, c.values)
@@ -134,11 +136,14 @@ class Form:
 def checked(source: From, public: Public, expressions: tuple[Expr, ...]) -> Carried:
     """Return how a source carries the unit of privacy; refuse one that is public, and expressions over its
     rows that name what is not theirs to name."""
-    whose, scope = carried(source, public), scope_of(source)
+    try:
+        whose, scope = carried(source, public), scope_of(source)
+        for expression in expressions:
+            check_expression(expression, scope)
+    except RecursionError:
+        raise QueryError("the query nests too deep.") from None
     if whose is None:
         raise QueryError("only public tables are read, and no privacy is needed for these.")
-    for expression in expressions:
-        check_expression(expression, scope)
     return whose
 
 
@@ -159,10 +164,18 @@ def groups_of(keys: tuple[GroupKey, ...]) -> int | None:
     return total
 
 
+def _comparable(value: Any) -> Any:
+    """Return a value as the engine compares it: numbers are DOUBLE."""
+    return float(value) if type(value) in (int, float) and exactly_one(value) else repr(value)
+
+
 def check_values(expression: Expr, values: tuple[object, ...]) -> None:
-    """Refuse public values of another kind than the expression's: comparing the two could fail on a row."""
-    if any(constant(v).kind is not expression.domain.kind for v in values):
+    """Refuse public values that are not of the expression's kind, as comparing the two could fail on a row,
+    and numbers that the engine does not tell apart from others: a row could count for two of them."""
+    if any(not is_plain(v) or constant(v).kind is not expression.domain.kind for v in values):
         raise QueryError(f"public values of a {expression.domain.kind} are of another kind.")
+    if not all(map(exactly_one, values)):
+        raise QueryError(f"public values of a {expression.domain.kind} are too large to be told apart.")
 
 
 def norm(value: int | None) -> int:

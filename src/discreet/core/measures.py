@@ -21,7 +21,7 @@ from .._require import at_least, at_most
 from ..mechanisms.protocols import Sensitivity
 from .domain import Kind, ValueDomain, number
 from .errors import QueryError
-from .nodes import Expr
+from .nodes import Call, Column, Expr, Literal
 
 # A range has between this many and half as many steps on the larger side of zero or, if it is narrow and lies
 # far from zero, from end to end; whole numbers have steps of at least 1. Rounding changes a value by at most
@@ -94,6 +94,8 @@ class Measure:
             raise QueryError(f"{self.kind!r} is nothing that is measured.")
         if (self.expression is None) is not (self.kind == "rows") and self.kind != "units":
             raise QueryError(f"a measure of {self.kind} with expression {self.expression!r}.")
+        if (self.centered or self.scaled) and self.kind not in ("sum", "square"):
+            raise QueryError(f"a measure of {self.kind} has no middle, and is not scaled.")
         for name, value in zip(("step", "center", "low", "high"), self._range(), strict=True):
             object.__setattr__(self, name, value)
 
@@ -101,6 +103,8 @@ class Measure:
         """Return `step`, `center`, `low` and `high`."""
         if self.kind not in ("sum", "square") or self.expression is None:
             return Fraction(1), 0, 0, 1
+        if not isinstance(self.expression, Column | Literal | Call):
+            raise QueryError(f"{type(self.expression).__name__} is no expression over rows.")
         domain = self.expression.domain
         if domain.kind is not Kind.NUMBER or not domain.bounded:
             raise QueryError("only numbers with a known range are added up.")
@@ -178,6 +182,8 @@ class Choice:
     values: tuple[object, ...] = field(init=False, compare=False, default=())
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.expression, Column | Literal | Call) and type(self.parameter) is Fraction):
+            raise QueryError("a choice has an expression over rows, and a fraction.")
         domain, set_field = self.expression.domain, object.__setattr__
         if (
             self.kind == "quantile"

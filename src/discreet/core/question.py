@@ -75,11 +75,13 @@ Noise = IntegerLaplace | IntegerGaussian | PublicSize
 @dataclass(slots=True)
 class NoisyNumbers:
     """Holds what a question releases. `keys`: one tuple of key values per group; `measures`: for each measure
-    its noisy integers, one per group; `choices`: for each choice its value in each group."""
+    its noisy integers, one per group; `choices`: for each choice its value in each group. `private`: False if
+    the noise came from a seed."""
 
     keys: list[tuple[Any, ...]]
     measures: list[Any]
     choices: list[Any]
+    private: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,8 @@ class Question:
 
     def __post_init__(self) -> None:
         form, neighbors = self.form, self.form.public.neighbors
+        if self.selection is not None and not all(type(part) is Fraction for part in self.selection):
+            raise QueryError("epsilon and delta of the selection of groups are fractions.")
         parts = (*self.noises, *self.selectors)
         is_complete = len(self.noises) == len(form.measures) and len(self.selectors) == len(form.choices)
         if not is_complete or (self.selection is None) is not form.known_keys:
@@ -160,7 +164,7 @@ class Question:
         trios = zip(self.form.choices, self.selectors, exact.scores, strict=True)
         choices = [pick(choice, selector, counts, entropy, check) for choice, selector, counts in trios]
         check()
-        return NoisyNumbers(exact.keys, measures, choices)
+        return NoisyNumbers(exact.keys, measures, choices, entropy.private)
 
 
 class QuestionMechanism(Mechanism):
@@ -186,8 +190,8 @@ class QuestionMechanism(Mechanism):
         plan_statements(self.question.form, engine_of(source))
 
     @abstractmethod
-    def finish(self, released: NoisyNumbers, private: bool) -> tuple[Any, Callable[..., Any] | None]:
-        """Return the value to release, and its error; `private` is False if the noise came from a seed."""
+    def finish(self, released: NoisyNumbers) -> tuple[Any, Callable[..., Any] | None]:
+        """Return the value to release, and its error."""
 
     @final
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -196,7 +200,7 @@ class QuestionMechanism(Mechanism):
         check_source(self.question.form.public, source)
         check = engine_of(source).stopwatch()
         exact = measure(self.question.form, engine_of(source), entropy.integer(63))
-        value, error = self.finish(self.question.answered(exact, entropy, check), entropy.private)
+        value, error = self.finish(self.question.answered(exact, entropy, check))
         return release(value, event=self.event, entropy=entropy, error=error)
 
 

@@ -27,9 +27,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._public import Fact, Public, Reference, Related
-from .domain import Kind, declared
+from .domain import Kind, declared, is_plain
 from .errors import QueryError
-from .nodes import Call, Column, Expr, OutputReference, is_made, key, walk
+from .nodes import Call, Column, Expr, Literal, OutputReference, is_made, key, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,11 @@ def check_expression(expression: Expr, scope: Scope, kind: Kind | None = None) -
     made by the rules of its operators (`nodes.make`): it could fail on a row."""
     if kind is not None and expression.domain.kind is not kind and not expression.domain.null:
         raise QueryError(f"this must be a {kind}, and is a {expression.domain.kind}.")
+    if not isinstance(expression, Column | Literal | Call | OutputReference):
+        raise QueryError(f"{type(expression).__name__} is no expression.")
     for part in walk(expression):
+        if isinstance(part, Literal) and not is_plain(part.content):
+            raise QueryError("a constant is a text, a day, a truth value, a finite number, or NULL.")
         if isinstance(part, Column) and scope.get(part.name) is not part.domain.kind:
             raise QueryError(f"{part.name!r} is no {part.domain.kind} that an expression may name here.")
         if isinstance(part, OutputReference):

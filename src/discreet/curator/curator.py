@@ -284,6 +284,10 @@ class Curator(BudgetedDataset):
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
             body |= {} if text is None else {"text": text}
+            # Whoever asks for other columns of the same numbers is shown their own
+            # (`identities.shown_value`).
+            described = description_of(mechanism)
+            body |= {} if described is None else {"mechanism": described}
             # The first is the dataset's, which pays nothing here.
             own = self._accounts_for(writer, analyst, policy)[1:]
             self._write_charge(

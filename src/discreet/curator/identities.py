@@ -41,6 +41,7 @@ from ..mechanisms.protocols import (
     check_source,
     rehearse,
 )
+from . import values
 from .ledger import Entry, canonical
 
 
@@ -138,6 +139,13 @@ def as_started(mechanism: Interactive, charge: Entry) -> Any:
     if described is None:
         return mechanism
     return as_of(mechanism, _registry.from_json(described).public)
+
+
+def shown_value(stored: Any, served: Mapping[str, Any]) -> Any:
+    """Return a stored value, as JSON, as those see it to whom it was served: of a query their own columns and
+    rows, not those of who asked first. `served` is the body of the entry that served it."""
+    mechanism = _registry.from_json(served["mechanism"])
+    return values.encode(mechanism.restated(values.decode(stored)))
 
 
 def checked_release(output: Any, charge: Entry) -> Release:

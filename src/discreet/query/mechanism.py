@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -161,7 +161,7 @@ class Query(QuestionMechanism):
         empty = np.zeros(0, np.int64)
         choices = [best(c, SparseCounts.of(empty, empty, empty, (1, c.width))) for c in self._recipes.choices]
         try:
-            self.finish(NoisyNumbers(keys, zeros, choices), True)
+            self.finish(NoisyNumbers(keys, zeros, choices))
         except (ArithmeticError, RecursionError, TypeError, ValueError):
             raise QueryError(
                 "what SELECT, HAVING or ORDER BY do with the aggregates cannot be computed."
@@ -229,7 +229,7 @@ class Query(QuestionMechanism):
         changes the noisy numbers must be in it.
         """
         question = self.question
-        measures, choices = self._recipes.keys
+        measures, choices = self._recipes.measure_keys, self._recipes.choice_keys
         return json.dumps(
             {
                 "source": source_key(question.form.source),
@@ -289,7 +289,7 @@ class Query(QuestionMechanism):
 
     def _noisy(self, exact: Exact, entropy: Entropy) -> Answer:
         """Return an answer from exact numbers, for tests only. No public method calls it."""
-        return self.finish(self.question.answered(exact, entropy), entropy.private)[0]
+        return self.finish(self.question.answered(exact, entropy))[0]
 
     def _without_noise(self, source: Source, key: int) -> list[list[Any]]:
         """Return the exact rows, for tests of semantics only. No public method calls it."""
@@ -305,31 +305,29 @@ class Query(QuestionMechanism):
     def restated(self, answer: Answer) -> Answer:
         """Return the answer to this query from the noisy numbers that were stored for an equal one."""
         keys, *numbers = answer.numbers
+        names = self._recipes.measure_keys, self._recipes.choice_keys
         stored = [dict(pairs) for pairs in numbers]
-        measures, choices = (
-            [own[name] for name in names] for own, names in zip(stored, self._recipes.keys, strict=True)
-        )
+        measures, choices = ([own[n] for n in each] for own, each in zip(stored, names, strict=True))
         released = NoisyNumbers(
             list(keys) if keys else public_keys(self._plan.keys),
             [as_integers(list(m)) for m in measures],
             [_as_column(c) for c in choices],
         )
-        return self.finish(released, True)[0]
+        return replace(self.finish(released)[0], event=answer.event)
 
     def _numbers(self, released: NoisyNumbers) -> tuple[Any, ...]:
         """Return the noisy numbers as they are stored: the keys where these are not public, and pairs of what
         identifies a measure or choice and its numbers."""
         keys = () if self._plan.known_keys else tuple(tuple(map(shown, k)) for k in released.keys)
-        measures, choices = self._recipes.keys
+        measures, choices = self._recipes.measure_keys, self._recipes.choice_keys
         return (
             keys,
             tuple(sorted(zip(measures, (tuple(m.tolist()) for m in released.measures), strict=True))),
             tuple(sorted(zip(choices, (tuple(c.tolist()) for c in released.choices), strict=True))),
         )
 
-    def finish(self, released: NoisyNumbers, private: bool) -> tuple[Answer, Callable[..., Any]]:
-        """Compute the answer, and its errors, from released numbers; `private` is False if their noise came
-        from a seed."""
+    def finish(self, released: NoisyNumbers) -> tuple[Answer, Callable[..., Any]]:
+        """Compute the answer, and its errors, from released numbers."""
         keys, measures, noises = released.keys, released.measures, list(self.question.noises)
         rows, deviations, kept = table(self._recipes, keys, measures, released.choices, noises)
         # Intervals: a column that is one measure has exact ones from its noise, an average those of
@@ -353,7 +351,7 @@ class Query(QuestionMechanism):
             noises=tuple(exact_noise),
             means=tuple(means),
             ranges=tuple(ranges),
-            event=self.event if private else NonPrivate(neighbors=self.event.neighbors),
+            event=self.event if released.private else NonPrivate(neighbors=self.event.neighbors),
             epsilon=epsilon,
             delta=self._shown_delta,
             rho=rho,

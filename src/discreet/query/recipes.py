@@ -7,6 +7,7 @@ Aggregates share the measures that they have in common, so that `COUNT(x)` and `
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .._errors import InvalidInput
 from ..core.domain import HUGE
@@ -38,17 +39,11 @@ class Recipes:
         self.plan = plan
         self.measures: list[Measure] = []
         self.choices: list[Choice] = []
+        # Stable texts that identify the measures and the choices, in order: what has one text is measured
+        # once. Stored answers are found by them, so that their form must not change.
+        self.measure_keys: list[str] = []
+        self.choice_keys: list[str] = []
         self.recipes = [self._recipe(aggregate) for aggregate in plan.aggregates]
-
-    @property
-    def keys(self) -> tuple[list[str], list[str]]:
-        """Stable texts that identify the measures and the choices, in order. Stored answers are found by
-        them, so that their form must not change."""
-        measures = [
-            f"{m.kind}({'' if m.expression is None else key(m.expression)}){'c' * m.centered}{'s' * m.scaled}"
-            for m in self.measures
-        ]
-        return measures, [f"{c.kind}({key(c.expression)}, {c.parameter})" for c in self.choices]
 
     def form(self, bounding: Bounding, *, other: bool = False) -> Form:
         """Return what is measured, with these limits on one unit; `other` adds up what is not shown."""
@@ -122,15 +117,23 @@ class Recipes:
         """Add the choice of a quantile, mode or top, and return its position."""
         assert aggregate.parameter is not None
         choice = Choice(kind=aggregate.function, expression=x, parameter=aggregate.parameter)
-        if choice not in self.choices:
-            self.choices.append(choice)
-        return self.choices.index(choice)
+        return _position(
+            choice, f"{choice.kind}({key(x)}, {choice.parameter})", self.choices, self.choice_keys
+        )
 
-    def _add(self, measure: Measure) -> int:
+    def _add(self, m: Measure) -> int:
         """Add a measure if it is new, and return its position."""
-        if measure not in self.measures:
-            self.measures.append(measure)
-        return self.measures.index(measure)
+        argument = "" if m.expression is None else key(m.expression)
+        text = f"{m.kind}({argument}){'c' * m.centered}{'s' * m.scaled}"
+        return _position(m, text, self.measures, self.measure_keys)
+
+
+def _position(part: Any, text: str, parts: list[Any], texts: list[str]) -> int:
+    """Return the position of a part of this text in a list, to which it is added if it is new."""
+    if text not in texts:
+        parts.append(part)
+        texts.append(text)
+    return texts.index(text)
 
 
 def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> Bounding:

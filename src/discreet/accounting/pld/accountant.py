@@ -27,7 +27,7 @@ from . import rules, solve
 from .pairs import families
 from .pairs.attained_pairs import attained
 from .rules import RULES, Rule
-from .solve import Composition, Solver
+from .solve import LEAST_DELTA, Composition, Solver
 
 __all__ = ["RULES", "Rule", "bounds", "delta", "delta_bounds", "epsilon", "reason", "supports"]
 
@@ -108,6 +108,8 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
     # some mechanism fails with a probability of delta or more: no epsilon holds, and `upper` is infinite
     if remaining <= 0:
         return upper, upper
+    # Below the least delta of the lattice: a lower bound at a larger delta holds at a smaller one too.
+    remaining = max(remaining, LEAST_DELTA)
     lower = _within_floats(lambda: _below(normal(attained(event)), remaining, solved), 0.0)
     return min(lower, upper), upper
 

@@ -58,6 +58,11 @@ def _lattice(parts: Sequence[tuple[DominatingPair, int]]) -> float | None:
     return steps.pop() if len(steps) == 1 else None
 
 
+# The least delta at which the lattice is asked: far below it tail probabilities of cells leave the range of
+# floats, whose error is no longer relative to them, and bounds would not hold.
+LEAST_DELTA = 1e-60
+
+
 class Solver:
     """Computes bounds of one composition in one direction, for deltas near the one it is made for.
 
@@ -102,6 +107,8 @@ class Solver:
         if remaining <= 0:
             return math.inf
         of_one = self._of_one(remaining, 1)
+        if remaining < LEAST_DELTA:
+            return of_one
         # a delta that was rounded up much is left to the lattice
         if of_one < math.inf and basic_pairs.delta(self.parts[0].pair, of_one * (1 - _TIGHT))[0] >= remaining:
             return of_one

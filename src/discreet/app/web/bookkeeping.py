@@ -22,6 +22,7 @@ from ... import _registry, tables
 from ... import accounting as acc
 from ..._errors import InvalidInput, Unsupported
 from ...curator import STEWARD, Budget, Policy, books
+from ...curator.identities import shown_value
 from ...query import Answer
 from ...session import Session
 from .. import ledger_view, requests
@@ -206,23 +207,10 @@ def charge_of(desk: Desk, request: Request, release: Visible) -> Any:
 
 
 def value_of(desk: Desk, request: Request, release: Visible) -> Any:
-    """Return the value of a release, as JSON; a served one has the words of who got it (`charge_of`)."""
+    """Return the value of a release, as JSON; a served one as its own question has it (`charge_of`)."""
     session = desk.session(request["dataset"], request["analyst"])
     value = session.ledger.entry(release.release).body["value"]
-    if release.served is None:
-        return value
-    return _with_text(value, session.ledger.entry(release.served).body.get("text") or "")
-
-
-def _with_text(value: Any, text: str) -> Any:
-    """Return a stored value in which every answer to SQL has `text` as its question."""
-    if isinstance(value, list):
-        return [_with_text(item, text) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if value.get("type") == _registry.tag_of(Answer):
-        return value | {"sql": text}
-    return {name: _with_text(item, text) for name, item in value.items()}
+    return value if release.served is None else shown_value(value, session.ledger.entry(release.served).body)
 
 
 def releases(desk: Desk, request: Request) -> Result:
