@@ -20,6 +20,7 @@ from torch import nn
 from discreet import accounting, auditing, learning, sampling
 from discreet._errors import InvalidInput
 from discreet.auditing import canaries
+from discreet.auditing.outputs import Guesses
 
 RATE, STEPS, DELTA, LENGTH = Fraction(1, 10), 100, 1e-5, 1000.0
 pytestmark = pytest.mark.usefixtures("runs_in_order")
@@ -125,7 +126,8 @@ def test_trainer_that_samples_stays_below_its_curve_and_one_that_samples_twice_a
         _, threshold = canaries._choose(
             {score: found[score][chooses]}, included[chooses], level=0.05, claimed=curve
         )
-        guesses = canaries._count(found[score][~chooses], included[~chooses], threshold)
+        counted, is_in = found[score][~chooses], included[~chooses]
+        guesses = Guesses.of(counted[is_in], counted[~is_in], threshold)
         assert guesses.below(curve.tradeoff, confidence=SURE) == lies
     # a score that knows the rate proves more than one that does not
     proved = {name: auditing.audit_one_run(found[name], included, delta=DELTA) for name in (score, "sum")}

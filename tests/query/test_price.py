@@ -265,7 +265,7 @@ def test_one_question_has_one_key():
         "select r.HEALTH AS health , count(*) as n from RAND_HIE as r where (r.age > 30.0) group by 1",
         epsilon=1,
     )
-    assert json.loads(base.key)["plan"].replace("int:30", "float:30.0") == json.loads(same.key)["plan"]
+    assert base.key == same.key
     assert (
         query("SELECT health,COUNT(*) n FROM Rand_HIE x WHERE Age > 30 GROUP BY x.health", epsilon=1).key
         == base.key
@@ -281,7 +281,7 @@ def test_one_question_has_one_key():
             epsilon=1,
             public=replace(PUBLIC, version="2"),
         ),
-        query("SELECT health, COUNT(*) AS n FROM rand_hie WHERE age > 30 GROUP BY health LIMIT 1", epsilon=1),
+        query("SELECT health, COUNT(age) AS n FROM rand_hie WHERE age >= 30 GROUP BY health", epsilon=1),
     ]
     assert len({q.key for q in [base, *others]}) == 6
 

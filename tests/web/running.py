@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +78,9 @@ def watch_body(client: httpx.Client, dataset: str, **options: Any) -> dict[str, 
     public = _registry.from_json(client.get(f"/datasets/{dataset}").json()["public"])
     vector = SparseVector(public=public, **{"threshold": 10, "positives": 1, **options})
     return {"mechanism": _registry.to_json(vector), "claim": vector.event.to_json()}
+
+
+def in_a_loop(run: Any) -> Any:
+    """Run it in a thread of its own: a browser's tests leave a running loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(run())).result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 import math
@@ -17,7 +16,7 @@ from discreet.app.web import Settings, api, bodies, build, verbs, wire
 from discreet.app.web.server_store import Dataset, Role
 from discreet.mechanisms.protocols import Interactive, Mechanism, Stepped
 
-from .running import COUNT, Server
+from .running import COUNT, Server, in_a_loop
 
 DIGITS = "1" * 4301
 DEEP = "[" * 50_000 + "]" * 50_000
@@ -192,7 +191,7 @@ class Reading:
             "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
             "headers": headers, "client": ("127.0.0.1", 1), "server": ("localhost", 80), "scheme": "http",
         }  # fmt: skip
-        asyncio.run(self.app(scope, self.receive, self.send))
+        in_a_loop(lambda: self.app(scope, self.receive, self.send))
         return self.sent[-2]["status"]
 
 

@@ -26,7 +26,7 @@ from discreet.app.web.auth import Rates
 from discreet.app.web.server_store import ANY_STEWARD, Person, Role, ServerStore
 from discreet.app.web.sessions import Folders
 
-from .running import COUNT, Server, free_port
+from .running import COUNT, Server, free_port, in_a_loop
 
 SCHEMA = 'table = "{}"\nversion = "1"\nunit = "row"\n[columns.a]\ntype = "number"\nlower = 0\nupper = 1\n'
 
@@ -229,7 +229,7 @@ def test_refused_writes_and_dead_workers_are_logged(tmp_path, caplog, monkeypatc
         await lane._run(Dead(), {}, 0.0, turn)
         return lane
 
-    assert workers.asyncio.run(dead()).ended == 1
+    assert in_a_loop(dead).ended == 1
     assert [record.getMessage() for record in caplog.records] == ["a worker has died"]
 
 

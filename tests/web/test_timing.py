@@ -26,7 +26,7 @@ from discreet.app.web.settings import Settings
 from discreet.curator import Ledger
 
 from .. import clock
-from .running import COUNT, Server, watch_body
+from .running import COUNT, Server, in_a_loop, watch_body
 
 LIMIT = 3.0
 
@@ -167,12 +167,6 @@ def test_answers_leave_at_multiples_of_the_tick_and_at_the_limit_at_the_latest()
         "a time-out that is noticed late does not take twice the limit"
     )
     assert leaves_at(10.0, 12.0, 5, 5) == 15.0
-
-
-def in_a_loop(run):
-    """Run it in a thread of its own: a browser's tests leave a running loop in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(lambda: asyncio.run(run())).result()
 
 
 @pytest.mark.parametrize("work", [0.599, 0.601, 0.63, 1.0])

@@ -19,6 +19,9 @@ import pyarrow as pa
 from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 
+# the words that engines read as true and as false, in any letter case
+TRUE_WORDS, FALSE_WORDS = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+
 # the kinds of columns that queries know
 KINDS = ("integer", "number", "text", "boolean", "date")
 # The kinds of columns as ids, which are told apart further because their values have different canonical

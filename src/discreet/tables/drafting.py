@@ -26,12 +26,11 @@ from typing import Any
 from .._errors import InvalidInput
 from .._public import Public
 from .._text import visible
-from .columns import unusable
+from .columns import FALSE_WORDS, TRUE_WORDS, unusable
 from .engines.duckdb import DuckDB
 from .engines.duckdb_reading import Database, file_kind
 from .files import Csv, Format, is_utf8, open_bytes, open_text, refuse_empty
 from .schema import toml_key, toml_text, toml_value
-from .semantics import FALSE_WORDS, TRUE_WORDS
 from .sheets import Code, codes_of
 
 _QUESTIONS = {

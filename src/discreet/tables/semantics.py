@@ -26,6 +26,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from .._errors import InvalidInput, Unsupported
+from .columns import FALSE_WORDS as FALSE_WORDS
+from .columns import TRUE_WORDS as TRUE_WORDS
 from .columns import codes_as_numbers
 
 # The integer types that can be cast to, with the smallest and the largest value of each.
@@ -53,7 +55,6 @@ NUMBER = rf"{BLANK}[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?{BLANK}"
 # Year (of four digits: 20-01-31 may be of 2020, or be another order), month and day between - or /, then
 # nothing more, or a time of day, which is not looked at.
 DATE = rf"{BLANK}([0-9]{{4}})([-/])([0-9]{{1,2}})\2([0-9]{{1,2}})({BLANK}$|[ T][0-9])"
-TRUE_WORDS, FALSE_WORDS = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 # The types of `Convert`.
 TYPES = ("double", "integer", "bigint", "wide", "boolean", "date", "text")
 

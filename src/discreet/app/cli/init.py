@@ -12,6 +12,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ import typer
 
 from ... import _require, tables
 from ... import session as sessions
-from ..._errors import InvalidInput
+from ..._errors import DiscreetError, InvalidInput
 from ..._text import visible
 from ...curator import Budget
 from ...tables.engines.postgres_tables import is_address
@@ -118,7 +119,9 @@ def init(
     _refuse_draft(path, draft)
     if new.epsilon is None and new.rho is None:
         if engine is None and not as_json and not ledger.exists() and not is_address(data):
-            show_fit(data, path, ledger)
+            # a draft whose questions are not answered yet is refused below
+            with suppress(DiscreetError):
+                show_fit(data, path, ledger)
         raise InvalidInput(
             f"{path} exists already; nothing was changed. To open the ledger, give a budget: --epsilon 1"
         )

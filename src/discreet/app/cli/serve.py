@@ -24,6 +24,7 @@ import typer
 
 from ..._errors import InvalidInput, LedgerError, MissingExtra
 from ..._public import Public, Unit
+from ..._system import MOVES_OPEN_FILES
 from ...curator import Budget, Ledger
 from ...curator.backups import back_up
 from ...tables import dump
@@ -98,15 +99,15 @@ def serve(
     level = os.environ.get("DISCREET_LOG", "WARNING")
     if level not in logging.getLevelNamesMapping():
         raise InvalidInput(f"DISCREET_LOG is the name of a level, such as INFO, got {level!r}.")
-    listening = _bind(host, port)
-    options: dict[str, Any] = {
-        "host": host, "port": port, "hosts": tuple({*name, "127.0.0.1", "localhost", "[::1]"}),
-        "seconds": seconds, "tick": tick, "workers": workers, "hide_stored": hide_stored,
-        "secure": bool(certificate or behind_tls), "ledger": ledger,
-    }  # fmt: skip
-    settings = _demo(options) if demo else _dataset_settings(state, root, options, steward)
-    logging.basicConfig(level=level)
-    _run(settings, listening, certificate, key)
+    with _bind(host, port) as listening:
+        options: dict[str, Any] = {
+            "host": host, "port": port, "hosts": tuple({*name, "127.0.0.1", "localhost", "[::1]"}),
+            "seconds": seconds, "tick": tick, "workers": workers, "hide_stored": hide_stored,
+            "secure": bool(certificate or behind_tls), "ledger": ledger,
+        }  # fmt: skip
+        settings = _demo(options) if demo else _dataset_settings(state, root, options, steward)
+        logging.basicConfig(level=level)
+        _run(settings, listening, certificate, key)
 
 
 def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls: bool) -> None:
@@ -134,7 +135,7 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family)
-        if os.name == "posix":
+        if MOVES_OPEN_FILES:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
     except OSError as error:
