@@ -8,7 +8,7 @@ whose rows they are (`sources.carried`), and from the limits how far one unit ca
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._public import ADD_REMOVE, Public
 from ..mechanisms.protocols import Sensitivity
@@ -22,8 +22,41 @@ from .sources import Carried, From, Scan, carried, check_expression, scope_of
 NONE = Sensitivity(linf=0, l0=0)
 
 
+class Grouped:
+    """Base of what has group keys over rows that carry a unit."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+
+        @property
+        def keys(self) -> tuple[GroupKey, ...]: ...
+
+        @property
+        def carried(self) -> Carried: ...
+
+    @property
+    def many(self) -> bool:
+        """Whether one unit may have several rows."""
+        return not self.carried.single
+
+    @property
+    def known_keys(self) -> bool:
+        """Whether all groups are public."""
+        return all(k.values is not None for k in self.keys)
+
+    @property
+    def groups(self) -> int | None:
+        """How many groups there are, if that is public."""
+        total = 1
+        for k in self.keys:
+            if k.values is None:
+                return None
+            total *= len(k.values)
+        return total
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Form(Grouped):
     """Describes what is measured, without its price.
 
     `public`: the facts of the tables that `source` reads, which together say how rows carry their unit.
@@ -70,21 +103,6 @@ class Form:
         """What is computed of each row."""
         measured = [m.expression for m in self.measures if m.expression is not None]
         return (*(k.expression for k in self.keys), *measured, *(c.expression for c in self.choices))
-
-    @property
-    def many(self) -> bool:
-        """Whether one unit may have several rows."""
-        return not self.carried.single
-
-    @property
-    def known_keys(self) -> bool:
-        """Whether all groups are public."""
-        return all(k.values is not None for k in self.keys)
-
-    @property
-    def groups(self) -> int | None:
-        """How many groups there are, if that is public."""
-        return groups_of(self.keys)
 
     @property
     def public_rows(self) -> int | None:
@@ -152,16 +170,6 @@ def counts_every_row(source: From, keys: tuple[GroupKey, ...], public: Public) -
     as many."""
     is_whole = isinstance(source, Scan) and source.table == public.table and not keys
     return is_whole and public.neighbors is not ADD_REMOVE and public.unit.column is None
-
-
-def groups_of(keys: tuple[GroupKey, ...]) -> int | None:
-    """Return the number of combinations of public keys; None where some are private."""
-    total = 1
-    for k in keys:
-        if k.values is None:
-            return None
-        total *= len(k.values)
-    return total
 
 
 def _comparable(value: Any) -> Any:

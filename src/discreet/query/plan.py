@@ -19,7 +19,7 @@ from sqlglot import exp
 from .._public import Public
 from ..core.domain import EXACT, Kind, ValueDomain
 from ..core.errors import Node, QueryError, Refusal, refuse
-from ..core.form import checked, groups_of
+from ..core.form import Grouped, checked
 from ..core.measures import GroupKey
 from ..core.nodes import Call, Expr, Literal, OutputReference, key, make, walk
 from ..core.sources import Carried, From, source_key
@@ -39,7 +39,7 @@ MAX_AGGREGATES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Grouped):
     """Describes one checked query.
 
     `public`: the facts of the tables that `source` reads, which together say how rows carry their unit of
@@ -69,21 +69,6 @@ class Plan:
         if self.public != public:
             raise QueryError("this plan was made with other public facts than the question's.")
         return self
-
-    @property
-    def many(self) -> bool:
-        """Whether one unit may have several rows."""
-        return not self.carried.single
-
-    @property
-    def known_keys(self) -> bool:
-        """Whether all groups are public."""
-        return all(k.values is not None for k in self.keys)
-
-    @property
-    def groups(self) -> int | None:
-        """How many groups there are, if that is public."""
-        return groups_of(self.keys)
 
     @property
     def key(self) -> str:
