@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.single_examples import Comparison
+from discreet.learning.probe.single_examples import BatchComparison
 
 B = 5
 
 
 def differing(engine: ClippingEngine, x: Any, y: Any) -> set[int]:
     """The batch sizes at which gradients of examples are not those of each alone."""
-    comparison = Comparison(engine, x, y)
+    comparison = BatchComparison(engine, x, y)
     return comparison.differing_sizes(*comparison.examples, sizes=comparison.sizes)
 
 
