@@ -93,6 +93,15 @@ def test_a_choice_and_a_shown_group_are_paid_for_in_each_group_that_changes() ->
     assert shown in HIDDEN.event.events  # type: ignore[union-attr]
 
 
+def test_a_delta_that_is_no_float_is_charged_rounded_up() -> None:
+    assert HIDDEN.selection is not None
+    exact = Fraction(1, 7 * 10**6)
+    assert Fraction(float(exact)) < exact
+    event = replace(HIDDEN, selection=(HIDDEN.selection[0], exact)).event
+    (shown,) = (part.event for part in event.events if hasattr(part, "event"))  # type: ignore[attr-defined]
+    assert Fraction(shown.delta) >= exact
+
+
 def test_private_groups_are_never_shown_without_paying() -> None:
     with pytest.raises(QueryError, match="one noise for each measure"):
         replace(HIDDEN, selection=None)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from .. import _round
 from .._public import ADD_REMOVE, Neighbors
 from .._registry import described
 from ..accounting import ApproximateDP, Event, NoOp, compose
@@ -126,7 +127,7 @@ class Question:
             # probabilities that are too small to be tabulated are refused here, before the charge
             units_always_shown(*self.selection)
             epsilon, delta = self.selection
-            shown = ApproximateDP(epsilon=epsilon, delta=float(delta), neighbors=neighbors)
+            shown = ApproximateDP(epsilon=epsilon, delta=_round.up(delta), neighbors=neighbors)
             events.append(shown.repeated(form.changed_groups))
         object.__setattr__(self, "event", compose(events))
 
