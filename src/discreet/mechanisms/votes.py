@@ -515,10 +515,8 @@ class SanitizedCost:
         """Refuse an aggregator whose data-dependent cost is not known here."""
         check_cost_known(aggregator)
         checks = [aggregator.check_variance] if isinstance(aggregator, ConfidentGNMax) else []
-        least, wanted = (
-            min([aggregator.variance, *checks]),
-            f"at least {_LEAST_VARIANCE} for a sanitized cost",
-        )
+        least = min([aggregator.variance, *checks])
+        wanted = f"at least {_LEAST_VARIANCE} for a sanitized cost"
         _require.must(least >= _LEAST_VARIANCE, "variance", least, wanted)
 
     def exact(self, aggregator: Any, history: Iterable[Recorded]) -> tuple[float, float]:

@@ -453,9 +453,8 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ArrayEstimator):  #
     def _build(self, public: Public, target: Any, features: Sequence[str] | None, delta: float) -> Mechanism:
         names = features_of(public, target, features)
         design = Design(features=names, target=None)
-        wanted = (
-            f"at most {(width := replace(design, intercept=False).width(public))}, the number of coordinates"
-        )
+        width = replace(design, intercept=False).width(public)
+        wanted = f"at most {width}, the number of coordinates"
         _require.must(self.n_components <= width, "n_components", self.n_components, wanted)
         return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=delta)
 
