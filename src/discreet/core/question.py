@@ -21,7 +21,7 @@ from .._registry import described
 from ..accounting.events import ApproximateDP, Event, NoOp, compose
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
-from ..mechanisms.selection import ExponentialMechanism, TopK
+from ..mechanisms.selectors import ExponentialMechanism, TopK
 from ..sampling import Entropy
 from ..tables import Source
 from ..tables.engines.duckdb import engine_of
@@ -95,7 +95,7 @@ class Question:
 
     Guarantee: what `answered` returns satisfies `event`, for the neighbors of the form's public facts.
     Proof:     `Form` bounds how far neighbors are apart, and noise or a selector that is made for less is
-               refused here; their theorems are in `mechanisms.noise`, `mechanisms.selection` and
+               refused here; their theorems are in `mechanisms.noise`, `mechanisms.selectors` and
                `choosing.show_probabilities`. Selectors and the selection run in all groups and are charged
                `changed_groups` times: in all other groups neighbors agree. Adaptive composition adds the
                parts up: each looks only at the data and at the released results of earlier ones.

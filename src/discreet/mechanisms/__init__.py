@@ -61,14 +61,14 @@ if TYPE_CHECKING:
     from .sample_aggregate import enough_subsamples as enough_subsamples
     from .selection import CellCounts as CellCounts
     from .selection import CellDistances as CellDistances
-    from .selection import ExponentialMechanism as ExponentialMechanism
     from .selection import Mistakes as Mistakes
-    from .selection import PermuteAndFlip as PermuteAndFlip
     from .selection import RealScores as RealScores
-    from .selection import ReportNoisyMax as ReportNoisyMax
     from .selection import Select as Select
-    from .selection import TopK as TopK
     from .selection import enough_rows as enough_rows
+    from .selectors import ExponentialMechanism as ExponentialMechanism
+    from .selectors import PermuteAndFlip as PermuteAndFlip
+    from .selectors import ReportNoisyMax as ReportNoisyMax
+    from .selectors import TopK as TopK
     from .sparse_vector import AboveThreshold as AboveThreshold
     from .sparse_vector import Component as Component
     from .sparse_vector import RedrawnSparseVector as RedrawnSparseVector
