@@ -44,7 +44,7 @@ ALLOWED = {
     "streaming": "Advance Ball Box ClippedGradients ContinualCounter DyadicCounts HashedBits Latest LinearLoss"
     " LogisticLoss OnlineLearner PerUnit Presence RunningSum Simplex SquaredDistance SquaredLoss",
     "synthetic": "AIM Constraint CopyDistance Domain DomainColumn Fitted Independent MST MWEM MarginalCounts"
-    " MeasuredTable PrivBayes",
+    " MeasuredTable",
 }
 
 

@@ -61,7 +61,7 @@ adaptive: AlphaInvesting GeneralizedAlphaInvesting Lord3 LordPlusPlus
 streaming: Advance Ball Box ClippedGradients ContinualCounter DyadicCounts HashedBits Latest LinearLoss
   LogisticLoss OnlineLearner PerUnit Presence RunningSum Simplex SquaredDistance SquaredLoss
 synthetic: AIM Constraint CopyDistance Domain DomainColumn Fitted Independent MST MWEM MarginalCounts
-  MeasuredTable PrivBayes
+  MeasuredTable
 """
 NETWORK = frozenset(
     f"{package}.{name}"
