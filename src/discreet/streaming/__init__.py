@@ -29,9 +29,6 @@ from .online import OnlineMirrorDescent as OnlineMirrorDescent
 from .online import PrivateExperts as PrivateExperts
 from .online import PrivateSums as PrivateSums
 from .online import regret as regret
-from .stream_statistics import DyadicCounts as DyadicCounts
-from .stream_statistics import HashedBits as HashedBits
-from .stream_statistics import PerUnit as PerUnit
 from .stream_statistics import Presence as Presence
 
 __all__ = list(_require.offered(globals()))
