@@ -25,8 +25,6 @@ from .losses import Simplex as Simplex
 from .losses import SquaredDistance as SquaredDistance
 from .losses import SquaredLoss as SquaredLoss
 from .online import FollowTheApproximateLeader as FollowTheApproximateLeader
-from .online import OnlineMirrorDescent as OnlineMirrorDescent
-from .online import PrivateExperts as PrivateExperts
 from .online import PrivateSums as PrivateSums
 from .online import regret as regret
 from .stream_statistics import Presence as Presence
