@@ -267,14 +267,14 @@ def unusable(kind: str) -> str | None:
 
 
 def converted_to(fact: Fact, kind: str) -> str | None:
-    """Return the DuckDB type to which a column is converted before mechanisms read it; None where it has the
+    """Return the kind to which a column is converted before mechanisms read it; None where it has the
     declared kind already."""
     if isinstance(fact, Categories):
         # as doubles: "1.7" is no category, and must not become one
         if all(isinstance(value, int) for value in fact.values):
-            return None if kind == "integer" else "DOUBLE"
-        return None if kind == "text" else "VARCHAR"
-    to = {Bounds: "DOUBLE", Boolean: "BOOLEAN", Dates: "DATE"}.get(type(fact))
+            return None if kind == "integer" else "number"
+        return None if kind == "text" else "text"
+    to = {Bounds: "number", Boolean: "boolean", Dates: "date"}.get(type(fact))
     return to if kind == "text" else None
 
 
