@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ... import _require
-from ..._errors import InvalidInput, PublicMismatch, Unsupported
-from ..._public import ADD_REMOVE, Public, Related
-from ..columns import check_public, converted_to, without_codes
-from ..source import EngineError, TimeLimit, quoted
+from ..._errors import InvalidInput, Unsupported
+from ..._public import Public, Related
+from ..columns import check_columns, converted_to, without_codes
+from ..source import EngineError, TimeLimit, check_size, quoted
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -49,30 +49,7 @@ def check_declared(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> No
     for name, schema, unit in declarations:
         if name not in kinds:
             raise InvalidInput(f"table {name!r} is declared, and none of that name was given: {list(kinds)}.")
-        columns = kinds[name]
-        missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
-        if missing:
-            suggestion = _require.did_you_mean(missing[0], columns)
-            raise InvalidInput(
-                f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{suggestion} It "
-                f"has: {', '.join(columns)}."
-            )
-    check_public(public, kinds)
-
-
-def check_size(public: Public, rows: Callable[[], int]) -> None:
-    """Require that the declared size is the number of rows, where neighbors have the same size and a row is
-    the unit: mechanisms scale by it. `rows` counts the rows, and is called only then.
-
-    The message may show the number of rows, because the size is public there.
-    """
-    if public.neighbors is ADD_REMOVE or public.size is None or public.unit.column is not None:
-        return
-    if (actual := rows()) != public.size:
-        raise PublicMismatch(
-            f"under {public.neighbors} the size is public and must be true: declared {public.size}, but the "
-            f"table has {actual} rows."
-        )
+        check_columns(name, schema, unit, kinds[name])
 
 
 def repeated_keys(table: Related, kinds: Mapping[str, str], dialect: Dialect) -> str:
