@@ -1,7 +1,7 @@
 """One dataset, one budget: the ledger, the budgets, and the curator; nothing is released but through the
 curator."""
 
-from . import books
+from . import books, receipts
 from .curator import Curator
 from .keys import Key
 from .ledger import Ledger
@@ -18,4 +18,5 @@ __all__ = [
     "Period",
     "Policy",
     "books",
+    "receipts",
 ]
