@@ -108,8 +108,8 @@ def _view(entry: Entry, public: dict[str, Any]) -> dict[str, Any]:
         shown: dict[str, Any] = {name: body[name] for name in ("text", "event") if name in body}
         shown |= {name: facts.get(name) for name in ("table", "version", "unit", "neighbors")}
         shown |= {"periods": body["periods"]["in"]} if "periods" in body else {}
-        kind = described.get("type") if isinstance(described, dict) else None
-        return shown | {"entry": entry.seq, "time": entry.time[:16] + "Z", "mark": mark_of(body), "of": kind}
+        more = {"time": entry.time[:16] + "Z", "mark": mark_of(body), "of": _type(described)}
+        return shown | {"entry": entry.seq, **more}
     if entry.kind == "release" and "value" in body:
         errors = {"errors": body["errors"]} if "errors" in body else {}
         return {"entry": entry.seq, "charge": body["charge"], "value": body["value"], **errors}
@@ -156,7 +156,7 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
             f"of entries; a model, or what was entered by hand, has no value in the ledger."
         )
     delta = books.policy_of(ledger).budget.delta
-    described = ledger.entry(pair[0][0]["entry"]).body.get("mechanism")
+    bodies = [ledger.entry(view["entry"]).body for view, _ in pair]
     shown = [
         {"shows": view, "blind": blind, "path": [step.hex() for step in path_of(view["entry"] - 1, leaves)]}
         for view, blind in pair
@@ -164,7 +164,7 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
     made = {
         "format": FORMAT,
         "made_by": f"discreet {__version__}",
-        "number": _number(pair[0][0], pair[1][0], described, delta),
+        "number": released_number(*bodies, delta),
         "charge": shown[0],
         "release": shown[1],
         "entries": len(leaves),
@@ -194,9 +194,10 @@ def _message(made: dict[str, Any]) -> bytes:
     return canonical({name: value for name, value in made.items() if name != "signature"}).encode()
 
 
-def _number(charge: dict[str, Any], release: dict[str, Any], described: Any, delta: float) -> dict[str, Any]:
-    """Return the released number as it is read: the question, the value, its error and its price."""
-    value = values.decode(release["value"])
+def released_number(charge: dict[str, Any], release: dict[str, Any], delta: float) -> dict[str, Any]:
+    """Return the released number as it is read, from the bodies of its two entries: the question, the value,
+    its error and its price. `delta` is that of the budget."""
+    value, described = values.decode(release["value"]), charge.get("mechanism")
     try:
         known = error_of_value(value, _registry.from_json(described)) if described else None
         error = values.recalled(release["errors"]) if "errors" in release else known
@@ -209,7 +210,13 @@ def _number(charge: dict[str, Any], release: dict[str, Any], described: Any, del
         delta = value.delta or delta
     epsilon, at = _price(events.from_json(charge["event"]), delta)
     price = {"epsilon": epsilon, "delta": at, "plus_minus": _plain(bound), "confidence": CONFIDENCE}
-    return {"question": charge.get("text") or charge["of"], "value": _shown(release["value"]), **price}
+    question = charge.get("text") or _type(described)
+    return {"question": question, "value": _shown(release["value"]), **price}
+
+
+def _type(described: Any) -> Any:
+    """Return the name of a mechanism in its description; None for trusted code, which has none."""
+    return described.get("type") if isinstance(described, dict) else None
 
 
 def _shown(stored: Any) -> Any:
