@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from .. import _registry
 
 if TYPE_CHECKING:
+    from . import receipts as receipts
     from . import books as books
     from .curator import Curator as Curator
     from .keys import Key as Key
