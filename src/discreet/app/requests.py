@@ -227,7 +227,13 @@ def policy_json(policy: Policy) -> dict[str, Any]:
     return {
         "budget": _registry.to_json(policy.budget),
         "analysts": {name: None if own is None else _registry.to_json(own) for name, own in policy.analysts},
+        **limits_json(policy),
     }
+
+
+def limits_json(policy: Policy) -> dict[str, Any]:
+    """Return the limits beside the budgets that are set, as JSON."""
+    return {name: _registry.to_json(limit) for name, limit in policy.limits.items()}
 
 
 def fit_json(

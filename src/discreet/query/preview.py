@@ -420,7 +420,7 @@ def _shown_from(question: Question) -> str:
     return f"a group is always shown from {units} on, a smaller one with some probability"
 
 
-def hidden(question: Question) -> str:
+def none_shown(question: Question) -> str:
     """Say why an answer has no group where groups are private. That none is shown is released."""
     column = question.form.public.unit.column
     whom = "row" if column is None else column
