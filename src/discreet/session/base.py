@@ -82,7 +82,9 @@ def _as_workload(terms: Terms, text: str, public: Public, delta: float) -> Workl
     """Return a statement with several counts as a workload if that is better than separate counts, or the
     only way to answer it; else None. See `query.groupings.together`, which decides."""
     # Those that differ from their default; `together` decides what each means for a workload.
-    present = {name: values(terms)[name] for name in ("noise", "groups", "other", "weights", "rows")}
+    present = {
+        name: values(terms)[name] for name in ("noise", "groups", "other", "weights", "rows", "min_people")
+    }
     options = {
         name: value for name, value in present.items() if value != defaults(Terms)[name] and value != {}
     }
