@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from .. import _registry
 
 if TYPE_CHECKING:
-    from . import receipts as receipts
     from . import books as books
+    from . import receipts as receipts
     from .curator import Curator as Curator
     from .keys import Key as Key
     from .ledger import Ledger as Ledger

@@ -394,11 +394,11 @@ class Policy:
         """Refuse a mechanism that may show groups of fewer people than may be shown: a table of numbers that
         does not count people. Models, copies and tests are no such tables."""
         least = self.least_people(public)
-        if least is None or getattr(mechanism, "least_people", 0) >= least:
+        if least is None or mechanism.least_people >= least:
             return
         with suppress(DescriptionError):
             kind = tag_of(type(mechanism))
-            if kind.partition(".")[0] in ("query", "mechanisms", "matrix", "streaming"):
+            if kind.partition(".")[0] in ("core", "query", "mechanisms", "matrix", "streaming"):
                 raise Unsupported(
                     f"no group of fewer than {least:,} people is to be shown of this table (min_people), and "
                     f"{kind} does not count them. Ask one SELECT at a time, sql(...), without CUBE, ROLLUP "

@@ -164,7 +164,7 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
     made = {
         "format": FORMAT,
         "made_by": f"discreet {__version__}",
-        "number": released_number(*bodies, delta),
+        "number": released_number(bodies[0], bodies[1], delta),
         "charge": shown[0],
         "release": shown[1],
         "entries": len(leaves),

@@ -113,7 +113,7 @@ def report_html(path: Path) -> str:
         ),
         element("h2", "What was spent"),
         table(("budget of", "spent"), accounts),
-        table(("asked by", "charges", "alone worth"), askers) if askers else "",
+        *([table(("asked by", "charges", "alone worth"), askers)] if askers else []),
         element("h2", "What was released"),
         *(released or [element("p", "Nothing.")]),
         fragment(explanation),
