@@ -22,7 +22,6 @@ from .hashing import LocalHashing as LocalHashing
 from .hashing import best as best
 from .hashing import predictions as predictions
 from .longterm import LongTermResponse as LongTermResponse
-from .longterm import Rappor as Rappor
 from .means import DuchiMean as DuchiMean
 from .means import HybridMean as HybridMean
 from .means import LaplaceMean as LaplaceMean
