@@ -13,12 +13,16 @@ the contract with js/discreet-local.mjs (docs/local.md), and tests feed both the
 
 from __future__ import annotations
 
+import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from numbers import Real as RealNumber
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +30,8 @@ from numpy.typing import NDArray
 from .. import _require
 from .._errors import InvalidInput
 from .._public import REPLACE
+from .._registry import to_json
+from .._require import Limit, Real
 from ..accounting import Event, NonPrivate, PureDP
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy, exp_neg
@@ -374,3 +380,86 @@ def released(value: Any, event: Event, error: Callable[[float], Any]) -> Release
     """Return the release of an estimate; it is private unless the event is `NonPrivate`. `error` maps a
     confidence to the error bound."""
     return Release(value=value, event=event, private=not isinstance(event, NonPrivate), _error=error)
+
+
+def number_of(value: Any) -> float:
+    """Return one value as a float, NaN if it is no number. As in the browser, True and "1" are no numbers."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, RealNumber | Decimal):
+        return math.nan
+    try:
+        return _require.float_or_inf(value)
+    except ValueError:
+        # a signaling NaN of a Decimal
+        return math.nan
+
+
+def code_of(value: Any, domain: int) -> int | None:
+    """Return one value as an integer from 0 to domain - 1 (at most 2**52); None if it is none. As in the
+    browser, 3.0 is 3."""
+    number = number_of(value)
+    return int(number) if 0 <= number < domain and number.is_integer() else None
+
+
+def one_code(value: Any, domain: int) -> Codes:
+    """Return the code of one person as an array of length 1; it is 0 for what is no code below `domain`."""
+    return np.array([code_of(value, domain) or 0], dtype=np.int64)
+
+
+def require_entropy(entropy: Any) -> None:
+    """Refuse anything but a `sampling.Entropy`."""
+    _require.must(isinstance(entropy, Entropy), "entropy", type(entropy).__name__, "a sampling.Entropy")
+
+
+def require_randomizer(randomizer: Any) -> None:
+    """Refuse anything but a client randomizer."""
+    kind, ours = type(randomizer).__name__, isinstance(randomizer, LocalRandomizer)
+    _require.must(ours, "randomizer", kind, "a client randomizer of discreet.local")
+
+
+def check_range(data: NDArray[Any], bounds: Any) -> None:
+    """Refuse reports outside 0, ..., bounds - 1; `bounds` is one bound, or one per column."""
+    require_possible((data >= 0) & (data < np.asarray(bounds)))
+
+
+def require_possible(possible: NDArray[np.bool_]) -> None:
+    """Refuse reports of which some are not possible."""
+    _require.that(possible.all(), "some reports cannot come from this randomizer.")
+
+
+def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:
+    """Return the description of a randomizer for the browser: its kind, its price in millionths of epsilon
+    (rounded up), its JSON, and the numbers that its kind needs. All names are a contract with
+    js/discreet-local.mjs.
+    """
+    cost = _require.exact(randomizer.epsilon, "epsilon") * 10**6
+    microepsilon = -(-cost.numerator // cost.denominator)
+    fields = {name: value for name, value in numbers.items() if value is not None}
+    return {
+        "kind": kind,
+        "microepsilon": microepsilon,
+        "randomizer": json.dumps(to_json(randomizer)),
+        **fields,
+    }
+
+
+def domain_up_to(most: int, why: str = "") -> Limit:
+    """Return the limit of a number of values, from 2 to `most`, a power of two; `why` ends the message."""
+
+    def check(**named: int) -> None:
+        _require.integer(at_least=2, **named)
+        for name, domain in named.items():
+            _require.must(domain <= most, name, domain, f"at most 2**{most.bit_length() - 1}{why}")
+
+    return Limit(check)
+
+
+def _check_epsilon(**named: Real) -> None:
+    """Refuse an epsilon that is too small for uneven integer odds."""
+    for epsilon in named.values():
+        odds(epsilon)
+
+
+# The limit of an epsilon, from which odds are computed.
+Epsilon = Annotated[Real, Limit(_check_epsilon)]
