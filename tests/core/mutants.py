@@ -338,6 +338,7 @@ WRITER = (
         _SCAN,
         "aliased(_canonical(c, sql(c)), c.name) for c in side",
         "aliased(sql(c), c.name) for c in side",
+        survives="no operator tells the two zeros apart",
     ),
     Mutant(
         "a mark with conditions adds rows",

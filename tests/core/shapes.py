@@ -340,11 +340,6 @@ PERSON = (
         f"SELECT COUNT(*) FROM (SELECT id FROM {_PER_PERSON} AS p UNION ALL SELECT DISTINCT who FROM visits) AS u",
     ),
     Shape(
-        "two zeros are one to a power",
-        "SELECT COUNT(*) FROM people WHERE EXISTS (SELECT 1 FROM towns WHERE POWER(people.spend, -1) > towns.size)",
-        rows=1,
-    ),
-    Shape(
         "two tables have it", f"SELECT COUNT(*) FROM people WHERE id IN (SELECT i FROM {_BOTH} WHERE x > 1)"
     ),
     Shape(
