@@ -337,6 +337,13 @@ def conjuncts(condition: Node | None) -> Iterator[Node]:
         yield condition
 
 
+def _common(condition: Node) -> list[Node]:
+    """Return the conditions that all branches of an OR have: they are true wherever it is."""
+    branches = condition.unnest().flatten() if isinstance(condition.unnest(), exp.Or) else ()
+    first, *others = [list(conjuncts(branch)) for branch in branches] or [[]]
+    return [part for part in first if all(part in other for other in others)]
+
+
 def holds_query(node: Node) -> bool:
     """Return whether there is a sub-query in an expression."""
     return any(True for _ in node.find_all(exp.Query, exp.Subquery))
@@ -543,6 +550,8 @@ class Relations:
         where = select.args.get("where")
         # The conditions of WHERE, joined by AND, that are not yet part of a join.
         left_over = [] if where is None else list(conjuncts(where.this))
+        if joins:
+            left_over += [implied for condition in left_over for implied in _common(condition)]
         condition_count = len(left_over)
         has_right_join = any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in joins)
         for join in joins:
