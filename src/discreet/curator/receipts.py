@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +36,6 @@ FORMAT = "discreet receipt 1"
 CONFIDENCE = 0.95
 # The longest receipt that is read, in bytes: an answer of some hundred thousand rows. Chosen by hand.
 _LARGEST = 1 << 26
-_PROOF = {"shows": dict, "blind": str, "path": list}
-_NUMBER = ("question", "value", "epsilon", "delta", "plus_minus", "confidence")
-_FIELDS = {
-    "format": str,
-    "made_by": str,
-    "number": dict,
-    "charge": dict,
-    "release": dict,
-    "entries": int,
-    "root": str,
-    "key": str,
-    "signature": str,
-}
 
 
 def leaf(data: bytes) -> bytes:
@@ -164,7 +151,7 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
     made = {
         "format": FORMAT,
         "made_by": f"discreet {__version__}",
-        "number": released_number(*bodies, delta),
+        "number": released_number(bodies[0], bodies[1], delta),
         "charge": shown[0],
         "release": shown[1],
         "entries": len(leaves),
@@ -260,7 +247,10 @@ def load(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = f" ({error})" if isinstance(error, _NoReceipt) else ""
         raise InvalidInput(f"{path} is not JSON as receipts are{reason}.") from None
-    return _checked(made)
+    if not isinstance(made, dict) or made.get("format") != FORMAT:
+        raise InvalidInput(f"{path} is no receipt: its format is not {FORMAT!r}.")
+    _registry.check_readable(made)
+    return made
 
 
 class _NoReceipt(ValueError):
@@ -277,71 +267,48 @@ def _refused(name: str) -> Any:
     raise _NoReceipt(f"{name} is no number")
 
 
-def _checked(made: Any) -> dict[str, Any]:
-    """Return a receipt if it has exactly the fields of one; the signature decides what is in them."""
-    if not isinstance(made, dict) or made.get("format") != FORMAT:
-        raise InvalidInput(f"this is no receipt: its format is not {FORMAT!r}.")
-    parts: list[tuple[str, Any, Iterable[str]]] = [
-        ("", made, _FIELDS),
-        *((f" of its {name}", made.get(name), _PROOF) for name in ("charge", "release")),
-        (" of its number", made.get("number"), _NUMBER),
-    ]
-    for where, part, fields in parts:
-        wrong = set(part if isinstance(part, dict) else ()) ^ set(fields)
-        if wrong:
-            names = ", ".join(sorted(map(visible, wrong)))
-            raise InvalidInput(f"this is no receipt: the fields{where} are missing, or not of one: {names}.")
-    for part, kinds in ((made, _FIELDS), (made["charge"], _PROOF), (made["release"], _PROOF)):
-        for name, kind in kinds.items():
-            if type(part[name]) is not kind:
-                raise InvalidInput(f"this is no receipt: its {name} is not as it must be.")
-    _registry.check_readable(made)
-    return made
-
-
 def verify(made: dict[str, Any], key: bytes | None = None) -> list[str]:
     """Return what is wrong with a receipt, in words; an empty list if the number is as the key has signed it.
 
     `key` is the public key that the verifier trusts; without it, the receipt is only compared with the key
-    that it names, which anybody can have made.
+    that it names, which anybody can have made. Never raises because of what a receipt says.
     """
-    made = _checked(made)
-    if key is not None and key.hex() != made["key"]:
-        return [f"it is signed by the key {visible(made['key'])[:64]}, not by the one you trust"]
-    if not signed_by(_bytes(made["key"]), _message(made), _bytes(made["signature"])):
-        return ["it was changed after it was signed, or was not signed by this key"]
-    problems = []
-    charge, release, number = made["charge"]["shows"], made["release"]["shows"], made["number"]
-    for name, proof in (("charge", made["charge"]), ("release", made["release"])):
-        entry, path = proof["shows"].get("entry"), [_bytes(step) for step in proof["path"]]
-        found = leaf(_data(proof["shows"], proof["blind"]))
-        if type(entry) is not int or root_from(entry - 1, made["entries"], found, path) != _bytes(
-            made["root"]
-        ):
-            problems.append(f"its {name} is not in the ledger that has this root")
-    if release.get("charge") != charge.get("entry"):
-        problems.append("its value is that of another question")
     try:
-        problems += _differences(charge, release, number)
+        if key is not None and key.hex() != made["key"]:
+            return [f"it is signed by the key {visible(made['key'])[:64]}, not by the one you trust"]
+        if not signed_by(_bytes(made["key"]), _message(made), _bytes(made["signature"])):
+            return ["it was changed after it was signed, or was not signed by this key"]
+        # Whoever signs with a key of their own can write anything below.
+        problems = [*_strays(made), *_differences(made)]
         text(made)
     except Exception as error:
-        # Whoever signs with a key of their own can write any body, and reading it can raise anything.
-        problems.append(f"its entries cannot be read ({type(error).__name__})")
+        return [f"it cannot be read as a receipt ({type(error).__name__})"]
     return problems
 
 
-def _differences(charge: dict[str, Any], release: dict[str, Any], number: dict[str, Any]) -> list[str]:
-    """Return where a number is not what its entries say."""
-    is_same = canonical(_shown(release["value"])) == canonical(number["value"])
-    problems = [] if is_same else ["its value is not the released one"]
+def _strays(made: dict[str, Any]) -> Iterator[str]:
+    """Yield which entries are not in the tree with this root, or do not belong together."""
+    for name in ("charge", "release"):
+        proof = made[name]
+        found = leaf(_data(proof["shows"], proof["blind"]))
+        path = [_bytes(step) for step in proof["path"]]
+        if root_from(proof["shows"]["entry"] - 1, made["entries"], found, path) != _bytes(made["root"]):
+            yield f"its {name} is not in the ledger that has this root"
+    if made["release"]["shows"]["charge"] != made["charge"]["shows"]["entry"]:
+        yield "its value is that of another question"
+
+
+def _differences(made: dict[str, Any]) -> Iterator[str]:
+    """Yield where the number is not what its entries say."""
+    charge, number = made["charge"]["shows"], made["number"]
+    if canonical(_shown(made["release"]["shows"]["value"])) != canonical(number["value"]):
+        yield "its value is not the released one"
     if number["question"] != (charge.get("text") or charge["of"]):
-        problems.append("its question is not the one that was asked")
+        yield "its question is not the one that was asked"
     proved = _price(events.from_json(charge["event"]), number["delta"])[0]
-    stated = number["epsilon"]
     # A later accountant may prove less, never more; the slack is that of two ways to round.
-    if stated is not None and (proved is None or stated < proved * (1 - 1e-9)):
-        problems.append(f"its epsilon {stated:g} is below that of its noise, {proved}")
-    return problems
+    if number["epsilon"] is not None and (proved is None or number["epsilon"] < proved * (1 - 1e-9)):
+        yield f"its epsilon {number['epsilon']:g} is below that of its noise, {proved}"
 
 
 def text(made: dict[str, Any]) -> str:
