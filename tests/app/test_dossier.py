@@ -136,7 +136,7 @@ def test_the_entry_for_the_registry_follows_its_schema_and_says_what_the_ledger_
     assert entry["url_slug"] == "st-ays"
     assert deployment["privacy_loss"]["privacy_parameters"] == {"epsilon": 3.0, "delta": 1e-6}
     assert deployment["privacy_loss"]["privacy_unit"] == "person (all rows of one person)"
-    assert "rows that count: 3;" in deployment["privacy_loss"]["privacy_unit_details"]
+    assert "rows: 3, groups: by question" in deployment["privacy_loss"]["privacy_unit_details"]
     assert "dataset: epsilon 0.75 of 3" in deployment["privacy_loss"]["privacy_parameters_details"]
     assert deployment["dp_variant"]["variant_name"] == "Approximate DP"
     assert deployment["deployment_model"]["data_source_type"] == "Static"
@@ -175,7 +175,7 @@ def test_other_kinds_of_budget_are_entered_as_numbers(budget, variant, numbers):
     assert problems(entry, SCHEMA) == []
     assert entry["deployment"]["dp_variant"]["variant_name"] == variant
     assert entry["deployment"]["privacy_loss"]["privacy_parameters"] == numbers
-    assert "The steward alone may ask" in entry["deployment"]["deployment_model"]["actors"]
+    assert "Analysts who may ask: 0" in entry["deployment"]["deployment_model"]["actors"]
 
 
 def test_every_question_is_answered_or_asked_of_the_steward():

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,23 +65,16 @@ def path_of(index: int, leaves: list[bytes]) -> list[bytes]:
     return [*path_of(index - split, leaves[split:]), root_of(leaves[:split])]
 
 
-def root_from(index: int, size: int, leaf_hash: bytes, path: Iterable[bytes]) -> bytes | None:
-    """Return the root that a path leads to (RFC 9162, section 2.1.3.2); None where it is too long or too
+def root_from(index: int, size: int, leaf_hash: bytes, path: list[bytes]) -> bytes | None:
+    """Return the root that a path leads to (as RFC 9162, section 2.1.3.2); None where it is too long or too
     short for leaf `index` of a tree of `size` leaves."""
-    if not 0 <= index < size:
-        return None
-    first, last, found = index, size - 1, leaf_hash
-    for sibling in path:
-        if last == 0:
-            return None
-        if first & 1 or first == last:
-            found = node(sibling, found)
-            while not first & 1 and first:
-                first, last = first >> 1, last >> 1
-        else:
-            found = node(found, sibling)
-        first, last = first >> 1, last >> 1
-    return found if last == 0 else None
+    if size <= 1 or not path:
+        return leaf_hash if (index, size) == (0, 1) and not path else None
+    split, sibling = 1 << (size - 1).bit_length() - 1, path[-1]
+    is_left = index < split
+    place = (index, split) if is_left else (index - split, size - split)
+    inner = root_from(*place, leaf_hash, path[:-1])
+    return None if inner is None else node(inner, sibling) if is_left else node(sibling, inner)
 
 
 def _view(entry: Entry, public: dict[str, Any]) -> dict[str, Any]:
@@ -122,9 +115,7 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
     """
     _require.integer(number=number, at_least=1)
     if ledger.key is None:
-        raise InvalidInput(
-            f"a receipt is signed: that needs the key of {ledger.path}. Ask whoever keeps the key."
-        )
+        raise InvalidInput(f"a receipt is signed: that needs the key of {ledger.path}.")
     public = ledger.genesis.body["public"]
     leaves: list[bytes] = []
     charges: dict[int, tuple[dict[str, Any], str]] = {}
@@ -139,8 +130,8 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
         # A released value can be large: nothing else is kept of it.
     if not pair:
         raise InvalidInput(
-            f"entry {number} of {ledger.path} is no released number. `discreet ledger show` has the numbers "
-            f"of entries; a model, or what was entered by hand, has no value in the ledger."
+            f"entry {number} of {ledger.path} is no released number (see `discreet ledger show`): a model "
+            "has no value in the ledger, nor has what was entered by hand."
         )
     delta = books.policy_of(ledger).budget.delta
     bodies = [ledger.entry(view["entry"]).body for view, _ in pair]
@@ -169,8 +160,7 @@ def number_of(ledger: Ledger, released: Any) -> int:
     ]
     if not numbers:
         raise InvalidInput(
-            "the ledger has no release of just this value and question. Give the number of its entry, as "
-            "`discreet ledger show` has it."
+            "the ledger has no release of just this value and question. Give the number of its entry."
         )
     return numbers[-1]
 
@@ -244,27 +234,23 @@ def load(path: Path) -> dict[str, Any]:
     _require.that(len(text) <= _LARGEST, f"{path} has more than {_LARGEST:,} bytes, and is no receipt.")
     try:
         made = json.loads(text, object_pairs_hook=_once, parse_constant=_refused)
-    except (ValueError, RecursionError) as error:
-        reason = f" ({error})" if isinstance(error, _NoReceipt) else ""
-        raise InvalidInput(f"{path} is not JSON as receipts are{reason}.") from None
+    except DiscreetError:
+        raise
+    except (ValueError, RecursionError):
+        raise InvalidInput(f"{path} is not JSON as receipts are.") from None
     if not isinstance(made, dict) or made.get("format") != FORMAT:
         raise InvalidInput(f"{path} is no receipt: its format is not {FORMAT!r}.")
     _registry.check_readable(made)
     return made
 
 
-class _NoReceipt(ValueError):
-    """Says why a text is no receipt, though it may be JSON."""
-
-
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) < len(pairs):
-        raise _NoReceipt("a name is repeated: two readers would read two numbers")
+    _require.that(len(dict(pairs)) == len(pairs), "this is no receipt: a name is repeated in it.")
     return dict(pairs)
 
 
 def _refused(name: str) -> Any:
-    raise _NoReceipt(f"{name} is no number")
+    raise InvalidInput(f"this is no receipt: {name} is no number.")
 
 
 def verify(made: dict[str, Any], key: bytes | None = None) -> list[str]:
@@ -309,6 +295,9 @@ def _differences(made: dict[str, Any]) -> Iterator[str]:
     # A later accountant may prove less, never more; the slack is that of two ways to round.
     if number["epsilon"] is not None and (proved is None or number["epsilon"] < proved * (1 - 1e-9)):
         yield f"its epsilon {number['epsilon']:g} is below that of its noise, {proved}"
+    known = getattr(values.decode(made["release"]["shows"]["value"]), "error", None)
+    if known is not None and _plain(known(CONFIDENCE)) != number["plus_minus"]:
+        yield "its error is not that of its noise"
 
 
 def text(made: dict[str, Any]) -> str:

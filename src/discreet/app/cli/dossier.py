@@ -11,7 +11,8 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ import typer
 from ... import __version__, _registry, auditing
 from ... import session as sessions
 from ..._drawing import Markup, Section, element, markup, page, table
-from ..._errors import DiscreetError, InvalidInput
-from ..._public import ADD_REMOVE, Public, Unit
+from ..._errors import DescriptionError, InvalidInput
+from ..._public import ADD_REMOVE
 from ..._round import UpperAmount
 from ..._text import visible
 from ...accounting import events
@@ -68,12 +69,11 @@ def dossier(
         forms.check(file, force=force, data=[path], makes_folder=True)
     curator = read_only(path)
     facts = _facts(curator)
-    template = tomllib.loads(resources.files("discreet").joinpath("data/dossier.toml").read_text("utf-8"))
-    registry = _filled(template["registry"], facts)
+    words_of = resources.files("discreet").joinpath("data/dossier.toml").read_text("utf-8")
+    template = _filled(tomllib.loads(words_of), facts)
+    registry = template["registry"]
     registry["deployment"]["privacy_loss"]["privacy_parameters"] = _parameters(curator.policy.budget)
-    parts = [
-        (part["title"].format(**facts), list(_sections(_filled(part, facts)))) for part in template["part"]
-    ]
+    parts = [(part["title"], [_section(**one) for one in part["section"]]) for part in template["part"]]
     explanation = sessions.Session(curator).explain(audience="policy")
     parts.append(("What the bounds mean", list(explanation.sections)))
     if runs:
@@ -81,10 +81,7 @@ def dossier(
     head = [("Data", f"{facts['table']}, version {facts['version']}"), *label_rows(explanation.risk)]
     head += [("Signed head of the ledger", facts["anchor"]), ("Made by", f"discreet {__version__}")]
     title = f"Dossier: {facts['table']}"
-    try:
-        out.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(f"the folder {out} cannot be made: {error.strerror}.") from None
+    out.mkdir(exist_ok=True)
     texts = (_yaml(registry), _markdown(title, head, parts), _html(title, head, parts))
     for file, text in zip(files, texts, strict=True):
         forms.write(file, text, force=force)
@@ -101,21 +98,14 @@ def _filled(template: Any, facts: dict[str, str]) -> Any:
     return template.format(**facts) if isinstance(template, str) else template
 
 
-def _sections(part: dict[str, Any]) -> Iterator[Section]:
-    """Yield the sections of a part of the template, the first one with what is said of the whole part."""
-    lead = tuple(part["lines"])
-    for section in part["section"]:
-        rows = tuple(
-            (question, _BY[by], f"{answer} [{ASK}]".strip() if by == "steward" else answer)
-            for question, by, answer in section["rows"]
-        )
-        yield Section(
-            heading=section["heading"],
-            lines=(*lead, *section.get("lines", ())),
-            columns=("asked", "answered by", "answer"),
-            rows=rows,
-        )
-        lead = ()
+def _section(heading: str, rows: Iterable[Sequence[str]], lines: Sequence[str] = ()) -> Section:
+    """Return a section of the template: its questions, who answers them, and the answers."""
+    answered = (
+        (question, _BY[by], f"{answer} [{ASK}]".strip() if by == "steward" else answer)
+        for question, by, answer in rows
+    )
+    columns = ("asked", "answered by", "answer")
+    return Section(heading=heading, lines=tuple(lines), columns=columns, rows=tuple(answered))
 
 
 def _facts(curator: Books) -> dict[str, str]:
@@ -148,7 +138,7 @@ def _facts(curator: Books) -> dict[str, str]:
         "size": f"{public.size:,} (declared as public)" if public.size else "not declared",
         "noun": noun,
         "unit": f"{noun} (all rows of one {column})" if column else "row",
-        "rows": _limits(public.unit),
+        "rows": ", ".join(f"{n}: {getattr(public.unit, n) or 'by question'}" for n in ("rows", "groups")),
         "neighbors": public.neighbors.value,
         "neighbor_words": words.protected(now, noun),
         "budget": ", ".join(f"{name} {value:g}" for name, value in limit.items() if value),
@@ -165,9 +155,7 @@ def _facts(curator: Books) -> dict[str, str]:
         "marks": ", ".join(f"{n:,} {how}" for how, n in Counter(map(kept, bodies)).items()) or "none so far",
         "elsewhere": f"{len(entered)} ({'; '.join(entered[:5])})" if entered else "none",
         "looked": f"{sum(1 for _ in ledger.entries(kind='looked')):,}",
-        "analysts": f"Analysts who may ask: {len(policy.analysts)}, {limited} with limits of their own"
-        if policy.analysts
-        else "The steward alone may ask",
+        "analysts": f"Analysts who may ask: {len(policy.analysts)}, {limited} with limits of their own",
         "product": _product(bodies),
         "groups": " ".join(words.groups(now)),
         "key": ledger.genesis.body["key"],
@@ -188,13 +176,6 @@ def _bounds(risk: Risk | None) -> dict[str, str]:
     beliefs = {"50": words.out_of(risk.after(0.5)), "1": words.out_of(risk.after(0.01))}
     test = words.out_of(risk.true_positives(0.05))
     return {**beliefs, "test": test, "odds": words.number(risk.odds_factor)}
-
-
-def _limits(unit: Unit) -> str:
-    """Return how many rows and groups of one unit count."""
-    if unit.column is None:
-        return "one row counts once"
-    return f"rows that count: {unit.rows or 'as each question says'}; groups: {unit.groups or 'as it says'}"
 
 
 def _described(bodies: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -224,29 +205,28 @@ def _product(bodies: list[dict[str, Any]]) -> str:
 
 def _audited(curator: Books, runs: int) -> Section:
     """Return the section that has, for the dearest mechanisms, what is proved of their epsilon and what an
-    attack has found on tables that are made up from public facts."""
-    distinct: dict[str, tuple[str | None, Any]] = {}
-    for body in (entry.body for entry in curator.ledger.entries(kind=SPENDING)):
-        for described in _described([body]):
-            distinct.setdefault(json.dumps(described, sort_keys=True), (body.get("text"), described))
-    tried: list[tuple[Any, ...]] = []
-    for text, described in distinct.values():
-        try:
-            mechanism = _registry.from_json(described)
-            tables = _neighbors(mechanism.public)
-        except DiscreetError:
-            continue
-        if isinstance(mechanism, Mechanism):
-            tried.append((float(as_claim(None, mechanism, None).epsilon), text, mechanism, tables))
-    tried = sorted(tried, key=lambda one: -one[0])[:_MOST_AUDITED]
+    attack has found on two tables, made up from public facts, that differ in one unit."""
+    bodies = [entry.body for entry in curator.ledger.entries(kind=SPENDING)]
+    distinct = {json.dumps(of, sort_keys=True): of for of in _described(bodies)}
+    priced = [
+        (float(as_claim(None, one, None).epsilon), one)
+        for one in filter(None, map(_mechanism, distinct.values()))
+        # tables that are joined, and neighbors of a public size, are not made up
+        if isinstance(one, Mechanism) and one.public.neighbors is ADD_REMOVE
+        if not one.public.tables and not one.public.size
+    ]
+    tried = sorted(priced, key=lambda pair: -pair[0])[:_MOST_AUDITED]
     rows = []
-    for proved, text, mechanism, (first, second) in tried:
-        with bar(runs) as progress:
+    for proved, mechanism in tried:
+        made = dummy(mechanism.public, 1)
+        columns = pa.Table.from_batches(list(made.batches(made.column_names)))
+        tables = [Memory(some, mechanism.public) for some in (columns, columns.slice(0, 0))]
+        with bar(runs) as shown:
             report = auditing.audit(
-                mechanism, first, second, runs=runs, confidence=1 - 0.05 / len(tried), progress=progress
+                mechanism, *tables, runs=runs, confidence=1 - 0.05 / len(tried), progress=shown
             )
+        name = " ".join(str(getattr(mechanism, "sql", type(mechanism).__name__)).split())
         found = "refuted" if report.refuted else "not refuted"
-        name = " ".join((text or type(mechanism).__name__).split())
         rows.append((name, f"{proved:.4g}", f"{report.epsilon:.3g}", found))
     lines = (
         f"The epsilon of one release lies between the two numbers: above is proved, below was found by an "
@@ -255,17 +235,14 @@ def _audited(curator: Books, runs: int) -> Section:
         f"{len(tried)} of {len(distinct)} mechanisms were run, the dearest; mechanisms that join tables or "
         "stay open are not.",
     )
-    columns = ("release", "proved: at most", "found: at least", "the claim is")
-    return Section(heading="Audit", lines=lines, columns=columns, rows=tuple(rows))
+    titles = ("release", "proved: at most", "found: at least", "the claim is")
+    return Section(heading="Audit", lines=lines, columns=titles, rows=tuple(rows))
 
 
-def _neighbors(public: Public) -> tuple[Memory, Memory]:
-    """Return two made-up tables that differ in one unit, with these public facts; refuse other relations."""
-    if public.tables or public.size or public.neighbors is not ADD_REMOVE:
-        raise InvalidInput("neighbors are made up for one table of a private size.")
-    made = dummy(public, 1)
-    columns = pa.Table.from_batches(list(made.batches(made.column_names)))
-    return Memory(columns, public), Memory(columns.slice(0, 0), public)
+def _mechanism(described: Any) -> Any:
+    """Return a mechanism from its description; None for one of a third party's that is not allowed here."""
+    with suppress(DescriptionError):
+        return _registry.from_json(described)
 
 
 def _yaml(value: Any, indent: str = "") -> str:
