@@ -126,8 +126,15 @@ def _facts(curator: Books) -> dict[str, str]:
     most = policy.budget if per is None or column is None else per.limit
     final = None if most is None else explain(most, neighbors=public.neighbors).risk
     first, last = (charges or [ledger.genesis])[0].time, (charges or [ledger.genesis])[-1].time
+    least = policy.least_people(public)
+    guards = {"question": policy.max_per_question, "day": policy.max_per_day}
     facts = {
         "ask": ASK,
+        "small": f"No group of fewer than {least:,} people is shown, by its noisy number"
+        if least
+        else "Groups are "
+        "shown whatever their size, with their noise; groups that nobody declared pass a private selection",
+        "guards": " and ".join(f"{float(most):g} per {of}" for of, most in guards.items() if most) or "none",
         "software": __version__,
         "table": public.table,
         "slug": re.sub(r"[^a-z0-9]+", "-", public.table.lower()).strip("-") or "table",
