@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from datetime import MAXYEAR, date, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from .. import _require
 from .._errors import BudgetExceeded, DescriptionError, InvalidInput, NotPrivate, Unsupported
@@ -29,8 +29,10 @@ from .._registry import OPTIONAL, described, tag_of
 from .._require import POSITIVE, PROBABILITY, Real, at_least
 from .._text import visible
 from ..accounting.filters import BudgetFilter, Filter, ZCDPFilter
-from ..tables import Source
-from ..tables.fit import Part, Within, within
+from ..tables.source import Source
+
+if TYPE_CHECKING:
+    from ..tables.fit import Part, Within
 
 UNLIMITED = "unlimited"
 # For each length of a period, the form of its name and an example. The names stand in ledgers.
@@ -146,6 +148,9 @@ class Period:
 
     def restrict(self, source: Source, names: tuple[str, ...]) -> Within:
         """Return the rows of these periods as a source, whose version names the periods."""
+        # imported by those who have periods
+        from ..tables.fit import within
+
         parts = [self.part(name, source.public) for name in names]
         return within(source, self.column, parts, called=self._called(names))
 
