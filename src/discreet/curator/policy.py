@@ -394,7 +394,7 @@ class Policy:
         """Refuse a mechanism that may show groups of fewer people than may be shown: any that does not count
         people, but for models, copies and tests, and for code of the steward's own."""
         least = self.least_people(public)
-        if least is None or getattr(mechanism, "least_people", 0) >= least:
+        if least is None or mechanism.least_people >= least:
             return
         with suppress(DescriptionError):
             kind = tag_of(type(mechanism))

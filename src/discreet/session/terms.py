@@ -221,7 +221,7 @@ class SynthesisTerms:
 
     epsilon: Annotated[Real, "The epsilon of the copy."]
     delta: Annotated[Delta | None, "The delta of the copy. By default a share of the budget's."] = None
-    method: Annotated[Word, "auto, aim, mst, mwem, privbayes or independent."] = "auto"
+    method: Annotated[Word, "auto, aim, mst, mwem or independent."] = "auto"
     columns: Annotated[Sequence[str] | None, "The columns to copy. By default all."] = None
     bins: Annotated[
         Mapping[str, Any] | None, "By column, the number of bins, or their edges: a public fact."
