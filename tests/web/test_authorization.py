@@ -74,6 +74,8 @@ MATRIX = {
     "GET /data/{name}/releases/{number}": ASK,
     "GET /data/{name}/releases/{number}/{form}": ASK,
     "GET /data/{name}/models": ASK,
+    "POST /data/{name}/suggest": ASK,
+    "POST /data/{name}/models/preview": ASK,
     "POST /data/{name}/models": ASK,
     "GET /data/{name}/jobs/{verb}": ASK,
     "POST /data/{name}/jobs/{job}/cancel": ASK,
@@ -97,6 +99,7 @@ MATRIX = {
     "GET /steward/add": STEWARD,
     "POST /steward/draft": STEWARD,
     "POST /steward/upload": STEWARD,
+    "POST /steward/check": STEWARD,
     "POST /steward/add": STEWARD,
 }
 REMOVED = "DELETE /api/v1/datasets/{name}"

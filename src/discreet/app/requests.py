@@ -25,7 +25,8 @@ from ..session.base import QueryPreview
 from ..session.opening import TRIAL
 from ..tables.engines.postgres_tables import is_address
 from ..tables.engines.spark_files import is_several
-from ..tables.files import refuse_empty, stand_in
+from ..tables.files import codebooks_of, formatted, refuse_empty, several, stand_in
+from ..tables.fit import fit_of, ids_of, not_utf8, odd_lines
 
 
 def beside(data: str, suffix: str) -> Path:
@@ -230,29 +231,31 @@ def policy_json(policy: Policy) -> dict[str, Any]:
     }
 
 
-def fit_json(
-    columns: dict[str, Any],
-    people: dict[str, str],
-    groups: dict[str, str],
-    not_utf8: str | None = None,
-    *,
-    lines: dict[str, str],
-    ids: dict[str, str],
-    noted: bool,
-) -> dict[str, Any]:
-    """Return as JSON how well a table fits its schema: coarse but exact facts, for the steward only.
+def fit_facts(source: Any, schema: Path, ledger: Path, related: Mapping[str, Any]) -> dict[str, Any]:
+    """Return as JSON how well data and related tables fit a schema file: coarse but exact facts, for the
+    steward only. Where there is a ledger, an entry says so, written before anything is returned.
 
-    `columns` has, for each column, the shares of cells that are missing, unreadable and outside what the
-    schema declares; `people` and `groups` say how many people are over the limits on rows and groups,
-    `not_utf8` how many lines are not text in their encoding, `lines` how many have more or fewer fields than
-    the first, `ids` how many rows belong to nobody or to few, and `noted` whether the ledger records that the
+    "columns" has, for each column, the shares of cells that are missing, unreadable and outside what the
+    schema declares; "people" and "groups" say how many people are over the limits on rows and groups,
+    "not_utf8" how many lines are not text in their encoding, "lines" how many have more or fewer fields than
+    the first, "ids" how many rows belong to nobody or to few, and "noted" whether the ledger records that the
     steward looked at the data.
     "private" is false: the facts are not protected by noise.
     """
+    public = tables.load(schema)
+    source = formatted(several(source) or source, schema, public)
+    related = {name: formatted(several(of) or of, schema, public, name) for name, of in related.items()}
+    books = codebooks_of(schema, public)
+    engine = tables.connect(source, public, related=related or None, codebooks=books)
+    columns, people, groups = fit_of(engine)
+    undecodable, lines, ids, noted = not_utf8(source), odd_lines(source), ids_of(engine), ledger.exists()
+    if noted:
+        named = [name for name, _ in public.schema]
+        Curator.open(ledger, engine).note("looked", {"what": "discreet check", "columns": named})
     shares = {name: dict(column_shares) for name, column_shares in columns.items()}
     facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
     facts |= {"lines": lines, "ids": ids}
-    return facts | ({} if not_utf8 is None else {"not_utf8": not_utf8})
+    return facts | ({} if undecodable is None else {"not_utf8": undecodable})
 
 
 def period_of(per: str | None, total: str | None, delta: float) -> Period | None:

@@ -13,11 +13,8 @@ from rich.text import Text
 from ... import tables
 from ..._errors import InvalidInput
 from ..._public import Boolean, Bounds, Categories, Dates, Fact, Public, Unit
-from ...curator import Curator
-from ...tables.files import codebooks_of, formatted, several
-from ...tables.fit import fit_of, ids_of, not_utf8, odd_lines
 from ...tables.schema import data_of as related_data
-from ..requests import beside, data_of, fit_json, refuse_password
+from ..requests import beside, data_of, fit_facts, refuse_password
 from .options import DATA, JSON, TableFiles
 
 
@@ -38,33 +35,19 @@ def check(data: str = DATA, *, files: TableFiles, as_json: bool = JSON) -> None:
 def show_fit(data: str, schema: Path, ledger: Path, *, as_json: bool = False) -> None:
     """Print how well the data fit the schema file; where there is a ledger, an entry says so."""
     public = tables.load(schema)
-    source = data_of(data)
-    source = formatted(several(source) or source, schema, public)
-    related = {
-        name: formatted(several(of) or of, schema, public, name) for name, of in related_data(schema).items()
-    }
-    books = codebooks_of(schema, public)
-    engine = tables.connect(source, public, related=related or None, codebooks=books)
-    columns, people, groups = fit_of(engine)
-    undecodable, lines, ids = not_utf8(source), odd_lines(source), ids_of(engine)
-    has_ledger = ledger.exists()
-    # Recorded before anything is printed.
-    if has_ledger:
-        Curator.open(ledger, engine).note(
-            "looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]}
-        )
+    facts = fit_facts(data_of(data), schema, ledger, related_data(schema))
     if as_json:
-        facts = fit_json(columns, people, groups, undecodable, lines=lines, ids=ids, noted=has_ledger)
         print(json.dumps(facts))
         return
+    columns, groups, people = facts["columns"], facts["groups"], facts["people"]
     console = Console()
     table = Table("column", "missing", "does not convert", "outside", box=None, header_style="dim")
     for name, shares in columns.items():
         table.add_row(Text(name), *(shares[kind] for kind in ("missing", "unreadable", "outside")))
     console.print(table)
-    for hint in _hints(data, public, columns, undecodable, lines):
+    for hint in _hints(data, public, columns, facts.get("not_utf8"), facts["lines"]):
         console.print(Text(hint, style="yellow"), soft_wrap=True)
-    for fact in _facts(public, columns, people, groups, ids):
+    for fact in _facts(public, columns, people, groups, facts["ids"]):
         console.print(Text(fact), soft_wrap=True)
     if warning := _cut_groups(public.unit, groups):
         console.print(Text(warning, style="yellow"), soft_wrap=True)
@@ -77,7 +60,7 @@ def show_fit(data: str, schema: Path, ledger: Path, *, as_json: bool = False) ->
             ),
             soft_wrap=True,
         )
-    noted_words = "is noted in the ledger" if has_ledger else "is noted nowhere: there is no ledger yet"
+    noted_words = "is noted in the ledger" if facts["noted"] else "is noted nowhere: there is no ledger yet"
     note = (
         f"For the steward only: these shares are exact facts about the data, made coarse, not private "
         f"ones. That you looked {noted_words}."
