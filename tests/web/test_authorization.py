@@ -16,6 +16,8 @@ from .running import COUNT, Server, watch_body
 OPEN = {
     ("GET", "/login"),
     ("POST", "/login"),
+    ("GET", "/login/oidc"),
+    ("GET", "/login/back"),
     ("GET", "/healthz"),
     ("GET", "/api/v1/openapi.json"),
     ("HEAD", "/api/v1/openapi.json"),

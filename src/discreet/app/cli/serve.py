@@ -77,6 +77,21 @@ def serve(
     behind_tls: bool = typer.Option(
         False, "--behind-tls", help="A proxy in front speaks TLS; cookies are sent over TLS only."
     ),
+    trust_header: str = typer.Option(
+        None, "--trust-header", help="The header by which a proxy says who asks, such as X-Remote-User."
+    ),
+    trust_from: list[str] = typer.Option(
+        [], "--from", help="The address or network of that proxy. Can be repeated."
+    ),
+    oidc: str = typer.Option(
+        None, "--oidc", help="An OpenID provider by which people log in: its address (issuer), https://..."
+    ),
+    oidc_client: str = typer.Option(
+        None, "--oidc-client", help="This server's name there; its secret is in DISCREET_OIDC_SECRET."
+    ),
+    oidc_claim: str = typer.Option(
+        "email", "--oidc-claim", help="The claim that is the name of a person here."
+    ),
     steward: str = typer.Option("steward", "--steward", help="The first steward's name, at the first start."),
     new_steward_token: bool = typer.Option(
         False, "--new-steward-token", help="Print a new token of the steward (--steward), and end."
@@ -103,7 +118,9 @@ def serve(
         options: dict[str, Any] = {
             "host": host, "port": port, "hosts": tuple({*name, "127.0.0.1", "localhost", "[::1]"}),
             "seconds": seconds, "tick": tick, "workers": workers, "hide_stored": hide_stored,
-            "secure": bool(certificate or behind_tls), "ledger": ledger,
+            "secure": bool(certificate or behind_tls), "ledger": ledger, "oidc_claim": oidc_claim,
+            "trust_header": trust_header, "trust_from": tuple(trust_from), "oidc": oidc,
+            "oidc_client": oidc_client, "oidc_secret": os.environ.get("DISCREET_OIDC_SECRET"),
         }  # fmt: skip
         settings = _demo(options) if demo else _dataset_settings(state, root, options, steward)
         logging.basicConfig(level=level)

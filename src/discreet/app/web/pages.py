@@ -16,6 +16,7 @@ import asyncio
 import csv
 import io
 import json
+import logging
 import math
 import re
 from typing import Any
@@ -31,12 +32,23 @@ from ...curator import values
 from ...query.parse import plain_or_quoted
 from . import api, charts
 from .api import facts_of
-from .auth import Bounded, check_origin, cookie_name, desk_of, granted, store_of
+from .auth import (
+    BEGUN,
+    UNKNOWN,
+    Bounded,
+    OpenId,
+    check_origin,
+    cookie_name,
+    desk_of,
+    granted,
+    store_of,
+)
 from .charts import harmless
 from .problems import HTTPError
 from .rendering import Anybody, Asker, Reader, form_of, render
 from .server_store import Dataset, Person, same
 
+LOG = logging.getLogger("discreet.access")
 router = APIRouter(route_class=Bounded)
 
 
@@ -615,16 +627,20 @@ async def metrics(request: Request, person: Reader) -> PlainTextResponse:
 @router.get("/login", dependencies=[Everyone])
 async def login_page(request: Request) -> HTMLResponse:
     """Show the form that takes a token, or a name and a password."""
-    back = request.query_params.get("next")
-    return render(request, "login.html", tokens=request.app.state.settings.demo_tokens, next=back)
+    return _login_page(request, 200, request.query_params.get("next", ""))
+
+
+def _login_page(request: Request, code: int, back: str, **facts: Any) -> HTMLResponse:
+    settings = request.app.state.settings
+    facts |= {"tokens": settings.demo_tokens, "oidc": settings.oidc, "next": _page_here(back)}
+    return render(request, "login.html", code, **facts)
 
 
 @router.post("/login", dependencies=[Everyone])
 async def login(request: Request) -> Response:
     """Open a browser session."""
     check_origin(request)
-    settings, store = request.app.state.settings, store_of(request)
-    address = request.client.host if request.client else "?"
+    store, address = store_of(request), _address(request)
     _count_guess(request, address)
     form = await form_of(request)
     name = form.get("name", "").strip()
@@ -635,21 +651,79 @@ async def login(request: Request) -> Response:
         person = await asyncio.to_thread(store.by_password, name, form.get("password", ""))
     if person is None:
         wrong = WRONG_NAME if name else WRONG_TOKEN
-        context = {"wrong": wrong, "by_name": name[:64], "tokens": settings.demo_tokens}
-        return render(request, "login.html", 401, next=form.get("next"), **context)
+        return _login_page(request, 401, form.get("next", ""), wrong=wrong, by_name=name[:64])
+    return _logged_in(request, address, person, RedirectResponse(_page_here(form.get("next", "")), 303))
+
+
+def _logged_in(request: Request, address: str, person: Person, response: Response) -> Response:
+    """Open a session for a person who was identified, and return the response with its cookie."""
     # Behind a proxy all come from one address: there only wrong guesses count, and right ones by name.
     request.app.state.gate.logins.give_back(address)
     _count_guess(request, f"person {person.name}")
-    response = RedirectResponse(_page_here(form.get("next", "")), 303)
+    settings = request.app.state.settings
     response.set_cookie(
         cookie_name(settings),
-        store.open_session(person, settings.session_hours),
+        store_of(request).open_session(person, settings.session_hours),
         max_age=int(settings.session_hours * 3600),
         httponly=True,
         samesite="strict",
         secure=settings.secure,
         path="/",
     )
+    return response
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else "?"
+
+
+def _oidc(request: Request) -> tuple[OpenId, str, str]:
+    """Return what identifies people by an OpenID provider, the address to which they come back, and the name
+    of the cookie that they bring."""
+    provider, settings = request.app.state.gate.oidc, request.app.state.settings
+    if provider is None:
+        raise HTTPError("NotFound", "this server knows no OpenID provider.")
+    scheme = "https" if settings.secure else "http"
+    # The host is one of this server's names (`server.Door`).
+    return provider, f"{scheme}://{request.headers['host']}/login/back", f"{cookie_name(settings)}_oidc"
+
+
+@router.get("/login/oidc", dependencies=[Everyone])
+async def begin_oidc(request: Request) -> Response:
+    """Send a browser to the OpenID provider."""
+    provider, back, cookie = _oidc(request)
+    _count_guess(request, _address(request))
+    page = _page_here(request.query_params.get("next", ""))
+    try:
+        address, kept = await asyncio.to_thread(provider.begin, back, page)
+    except Exception as error:
+        LOG.warning("the OpenID provider cannot be used: %s", type(error).__name__)
+        return _login_page(request, 503, page, wrong="The provider cannot be reached now. Try again later.")
+    response = RedirectResponse(address, 303)
+    # "lax": the provider, another site, sends the browser back
+    secure = request.app.state.settings.secure
+    response.set_cookie(cookie, kept, max_age=int(BEGUN), httponly=True, samesite="lax", secure=secure)
+    return response
+
+
+@router.get("/login/back", dependencies=[Everyone])
+async def finish_oidc(request: Request) -> Response:
+    """Open a browser session for somebody whom the OpenID provider sends back."""
+    provider, back, cookie = _oidc(request)
+    _count_guess(request, address := _address(request))
+    kept, query = request.cookies.get(cookie, ""), dict(request.query_params)
+    try:
+        name, page = await asyncio.to_thread(provider.finish, back, kept, query)
+    except Exception as error:
+        # Also errors of the provider's texts, whatever they are; none is shown, as others have written them.
+        LOG.warning("a log-in by the OpenID provider was refused: %s", type(error).__name__)
+        return _login_page(request, 401, "", wrong="The provider did not identify you. Begin again.")
+    person = store_of(request).by_name(name)
+    if person is None:
+        return _login_page(request, 403, "", wrong=UNKNOWN.format(name[:64]))
+    # No redirect: after one from another site, the browser would not send the new cookie ("strict").
+    response = _logged_in(request, address, person, render(request, "back.html", page=_page_here(page)))
+    response.delete_cookie(cookie, secure=request.app.state.settings.secure, httponly=True, samesite="lax")
     return response
 
 
