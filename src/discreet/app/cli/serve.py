@@ -32,6 +32,7 @@ from ...tables.bundled import SCHEMA
 from ..requests import create_session
 from ..web.server_store import ANY_STEWARD, Dataset, Role, ServerStore
 from ..web.settings import Settings
+from .options import CERTIFICATE, KEY
 
 STATE = typer.Option(
     Path("discreet-server"),
@@ -72,8 +73,8 @@ def serve(
         help="Let stored answers wait as long as new ones, so that nobody sees which were asked before.",
     ),
     workers: int = typer.Option(2, "--workers", min=1, help="Processes that read data."),
-    certificate: Path = typer.Option(None, "--certificate", help="A TLS certificate (PEM), with --key."),
-    key: Path = typer.Option(None, "--key", help="The certificate's key (PEM)."),
+    certificate: Path = CERTIFICATE,
+    key: Path = KEY,
     behind_tls: bool = typer.Option(
         False, "--behind-tls", help="A proxy in front speaks TLS; cookies are sent over TLS only."
     ),
@@ -110,7 +111,7 @@ def serve(
     if backup or restore:
         _back_up(state, backup) if backup else _restore(state, restore)
         return
-    _check_tls(host, certificate, key, behind_tls)
+    check_tls(host, certificate, key, behind_tls)
     level = os.environ.get("DISCREET_LOG", "WARNING")
     if level not in logging.getLevelNamesMapping():
         raise InvalidInput(f"DISCREET_LOG is the name of a level, such as INFO, got {level!r}.")
@@ -127,7 +128,7 @@ def serve(
         _run(settings, listening, certificate, key)
 
 
-def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls: bool) -> None:
+def check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls: bool) -> None:
     """Refuse to send tokens in the clear."""
     if (certificate is None) != (key is None):
         raise InvalidInput("give --certificate and --key together.")
