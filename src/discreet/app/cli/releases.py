@@ -79,7 +79,7 @@ def report_html(path: Path) -> str:
     released = [
         part
         for charge in ledger.entries(kind=SPENDING)
-        for part in _released(charge, values_of.get(charge.seq, {}))
+        for part in _released(charge, ledger, values_of.get(charge.seq, {}))
     ]
     explanation = sessions.Session(curator).explain()
     return page(
@@ -95,13 +95,15 @@ def report_html(path: Path) -> str:
     )
 
 
-def _released(charge: Any, body: dict[str, Any]) -> list[Markup]:
+def _released(charge: Any, ledger: Any, body: dict[str, Any]) -> list[Markup]:
     """Return one charge as HTML: its question, who asked and when, and its value where it is stored."""
     when, analyst = charts.minute(charge.time), charge.body["analyst"]
     who = f"entry {charge.seq}, {when}, asked by {analyst}; its price is kept {mark_of(charge.body)}"
     parts = [element("h3", " ".join(str(charge.body.get("text") or charge.body["event"]["type"]).split()))]
     parts.append(element("p", who))
-    stored = values.decode(body["value"]) if "value" in body else "The value is not stored in the ledger."
+    stored = (
+        values.decode(ledger.value(body)) if "value" in body else "The value is not stored in the ledger."
+    )
     for value in stored if isinstance(stored, tuple) else (stored,):
         if not isinstance(value, Answer):
             parts.append(element("pre", str(value)[:2000]))
