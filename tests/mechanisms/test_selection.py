@@ -19,18 +19,8 @@ from discreet._registry import from_json, to_json
 from discreet.accounting import ExponentialMechanism as BoundedRange
 from discreet.accounting import NonPrivate, PureDP
 from discreet.mechanisms.protocols import Sensitivity
-from discreet.mechanisms.selection import (
-    CellCounts,
-    CellDistances,
-    ExponentialMechanism,
-    Mistakes,
-    PermuteAndFlip,
-    RealScores,
-    ReportNoisyMax,
-    Select,
-    TopK,
-    enough_rows,
-)
+from discreet.mechanisms.selection import CellCounts, CellDistances, Mistakes, RealScores, Select, enough_rows
+from discreet.mechanisms.selectors import ExponentialMechanism, PermuteAndFlip, ReportNoisyMax, TopK
 from discreet.mechanisms.statistics import Count, CountsBelow, Histogram, Trusted
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.sampling._select import _by_floats, _by_integers, weighted_softmax

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import MAXYEAR, date, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from .. import _require
 from .._errors import InvalidInput, NotPrivate, Unsupported
@@ -28,8 +28,10 @@ from .._registry import described
 from .._require import PROBABILITY, Real
 from .._text import visible
 from ..accounting.filters import BudgetFilter, Filter, ZCDPFilter
-from ..tables import Source
-from ..tables.fit import Part, Within, within
+from ..tables.source import Source
+
+if TYPE_CHECKING:
+    from ..tables.fit import Part, Within
 
 UNLIMITED = "unlimited"
 # For each length of a period, the form of its name and an example. The names stand in ledgers.
@@ -145,6 +147,9 @@ class Period:
 
     def restrict(self, source: Source, names: tuple[str, ...]) -> Within:
         """Return the rows of these periods as a source, whose version names the periods."""
+        # imported by those who have periods
+        from ..tables.fit import within
+
         parts = [self.part(name, source.public) for name in names]
         return within(source, self.column, parts, called=self._called(names))
 

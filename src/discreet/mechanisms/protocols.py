@@ -191,7 +191,7 @@ def allow(tag: Annotated[str, TAG]) -> type[BaseMechanism]:
     package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
     if re.sub(r"[-_.]+", "_", package).lower() != tag.partition(".")[0]:
         raise InvalidInput(f"the package {package!r} may not declare {tag}: a tag begins with its package.")
-    known = _registry.registered().get(tag)
+    known = _registry.class_of(tag)
     try:
         cls = point.load()
     except Exception as error:
