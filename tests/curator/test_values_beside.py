@@ -11,7 +11,7 @@ import discreet as dp
 from discreet._errors import LedgerError
 from discreet.app.web import bookkeeping
 from discreet.app.web.sessions import Desk, Folders
-from discreet.curator import Ledger, books, entries, store, values
+from discreet.curator import Ledger, books, entries, receipts, store, values
 from discreet.curator.backups import Export, back_up, exported
 from discreet.curator.postgres_store import PostgresStore
 from discreet.curator.store import SCHEMA_WITHOUT_VALUES, Store
@@ -234,3 +234,14 @@ def test_after_120_wide_questions_anothers_list_reads_no_value(tmp_path, monkeyp
     assert time.process_time() - began < 0.2
     assert [line["kind"] for line in shown] == ["table"] * 120
     assert read == []
+
+
+def test_a_receipt_of_a_large_value_shows_it(tmp_path):
+    people = opened(tmp_path / "visits.ledger")
+    answer = people.sql(WIDE.format(9), epsilon=0.01)
+    made = people.receipt(answer)
+    assert receipts.verify(made, key=people.ledger.key.public) == []
+    assert [tuple(row) for row in made["number"]["value"]["rows"]] == list(answer)
+    change(people.ledger, "UPDATE value SET data = '7'")
+    with pytest.raises(LedgerError, match="beside the chain"):
+        people.receipt(answer)

@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from .membership import Shadows as Shadows
     from .membership import attribute_inference as attribute_inference
     from .membership import by_loss as by_loss
-    from .membership import by_quantile as by_quantile
-    from .membership import by_shadows as by_shadows
-    from .membership import estimated_exposure as estimated_exposure
     from .membership import exposure as exposure
     from .membership import guess_attributes as guess_attributes
     from .membership import halves as halves

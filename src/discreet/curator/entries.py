@@ -107,7 +107,7 @@ def canonical(value: Any) -> str:
     return _CANONICAL.encode(value)
 
 
-# Characters of the text of a value that stays in its entry. Chosen by hand: an answer of a few dozen rows stays.
+# Characters of the text of a value that stays in its entry. Chosen by hand: answers of a few dozen rows stay.
 LARGEST_WITHIN = 16_384
 # The fields of what stands in place of a value that lies beside the chain: the hash of its text, the
 # number of characters, and what the value is (`kind_of`). No released value is a JSON object with just these
@@ -145,6 +145,12 @@ def set_aside(body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
 def hash_of(text: str) -> bytes:
     """Return the hash under which the text of a value is stored."""
     return hashlib.sha256(text.encode()).digest()
+
+
+def text_is(body: dict[str, Any], text: str) -> bool:
+    """Return whether the value of an entry has this text; a value beside the chain is not read for it."""
+    value: Any = body.get("value")
+    return bool(value["beside"] == hash_of(text).hex() if lies_beside(value) else canonical(value) == text)
 
 
 def value_of(body: dict[str, Any], read: Callable[[bytes], str | None]) -> Any:
