@@ -116,9 +116,10 @@ def test_exposure_is_log2_of_all_candidates_over_the_rank():
 def test_exposure_of_what_was_never_planted_is_small():
     """P[exposure >= b] = 2^-b for a random candidate: the mean over all of them is below 1.45 bits."""
     values = np.random.default_rng(2).normal(size=4096)
-    bits = [auditing.exposure(values[i], np.delete(values, i)).bits for i in range(0, 4096, 64)]
-    assert np.mean(bits) < 3
+    bits = [auditing.exposure(values[i], np.delete(values, i)).bits for i in range(4096)]
     exact = 12 - np.log2(np.arange(1, 4097)).mean()
+    assert np.mean(bits) == pytest.approx(exact)
+    assert [sum(one >= b for one in bits) for b in (1, 5, 12)] == [4096 // 2, 4096 // 32, 1]
     assert exact == pytest.approx(1 / math.log(2), abs=0.01)
 
 

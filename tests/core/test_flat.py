@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -257,6 +257,16 @@ def test_noise_that_was_made_for_less_is_refused_and_costs_nothing() -> None:
     description["noises"][0]["sensitivity"] = 1
     with pytest.raises(DiscreetError, match="made for less"):
         people.ask(from_json(description))
+    assert people.spent == 0
+
+
+def test_it_is_refused_where_small_groups_are_hidden() -> None:
+    """Its noisy numbers are those of all groups, and nothing of it counts people."""
+    people = dp.open(dp.tables.rand_hie(year=1), budget=dp.Budget(epsilon=2), ledger=":memory:")
+    people.curator.change_policy(replace(people.curator.policy, min_people=11))
+    query = Query(sql="SELECT COUNT(*) FROM rand_hie", public=people.public, epsilon=0.5, rows=1, groups=1)
+    with pytest.raises(DiscreetError, match="fewer than 11 people"):
+        people.ask(FormQuestion.of(query.question))
     assert people.spent == 0
 
 

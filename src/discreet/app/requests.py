@@ -227,7 +227,13 @@ def policy_json(policy: Policy) -> dict[str, Any]:
     return {
         "budget": _registry.to_json(policy.budget),
         "analysts": {name: None if own is None else _registry.to_json(own) for name, own in policy.analysts},
+        **limits_json(policy),
     }
+
+
+def limits_json(policy: Policy) -> dict[str, Any]:
+    """Return the limits beside the budgets that are set, as JSON."""
+    return {name: _registry.to_json(limit) for name, limit in policy.limits.items()}
 
 
 def fit_json(
@@ -239,19 +245,20 @@ def fit_json(
     lines: dict[str, str],
     ids: dict[str, str],
     noted: bool,
+    related: dict[str, Any],
 ) -> dict[str, Any]:
     """Return as JSON how well a table fits its schema: coarse but exact facts, for the steward only.
 
     `columns` has, for each column, the shares of cells that are missing, unreadable and outside what the
     schema declares; `people` and `groups` say how many people are over the limits on rows and groups,
     `not_utf8` how many lines are not text in their encoding, `lines` how many have more or fewer fields than
-    the first, `ids` how many rows belong to nobody or to few, and `noted` whether the ledger records that the
-    steward looked at the data.
+    the first, `ids` how many rows belong to nobody or to few, `noted` whether the ledger records that the
+    steward looked at the data, and `related` the same of lines of other tables, by their names.
     "private" is false: the facts are not protected by noise.
     """
     shares = {name: dict(column_shares) for name, column_shares in columns.items()}
     facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
-    facts |= {"lines": lines, "ids": ids}
+    facts |= {"lines": lines, "ids": ids} | ({"related": related} if related else {})
     return facts | ({} if not_utf8 is None else {"not_utf8": not_utf8})
 
 

@@ -147,6 +147,12 @@ class BaseMechanism:
         return False
 
     @property
+    def least_people(self) -> int:
+        """The least number of people in a group whose numbers it shows (`Policy.min_people`); 0 without
+        one."""
+        return 0
+
+    @property
     def identity(self) -> Any:
         """What tells a run of trusted code from others, as JSON, where there is no description; or None."""
         return None

@@ -87,6 +87,7 @@ class Terms:
     groups: Annotated[Count | None, _GROUPS] = None
     weights: Annotated[Weights, "How the price is divided between output columns, by their names."] = ()
     other: Annotated[bool, "Add one row with the sum of all groups that are not shown."] = False
+    min_people: Annotated[Count | None, "Hide groups of fewer people, by their noisy number."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
