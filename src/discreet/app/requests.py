@@ -7,6 +7,7 @@ line.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,6 @@ from typing import Any
 from .. import _registry, tables
 from .. import session as sessions
 from .._errors import DiscreetError, InvalidInput
-from ..accounting.filters import FilterPreview as Cost
 from ..curator import STEWARD, Budget, Curator, Period, Policy, postgres_store
 from ..curator.policy import UNLIMITED
 from ..query import Answer
@@ -198,9 +198,16 @@ def shown_time(time: str | None, options: Mapping[str, Any]) -> str | None:
     return f"{time[:16]}Z" if time is not None and is_shown(time, options) else None
 
 
-def cost_json(cost: Cost) -> dict[str, Any]:
-    """Return the preview of a charge as JSON: what it would do to a budget."""
-    return dataclasses.asdict(cost)
+def account_line(account: Any) -> dict[str, Any]:
+    """Return an account as JSON; null is infinite."""
+    return {
+        "of": account.of,
+        "used": account.used,
+        "limit": float(account.rule.total),
+        "unit": account.rule.unit,
+        "pure": account.pure if math.isfinite(account.pure) else None,
+        "own_delta": account.own_delta,
+    }
 
 
 def preview_json(query_preview: QueryPreview) -> dict[str, Any]:
@@ -218,7 +225,7 @@ def preview_json(query_preview: QueryPreview) -> dict[str, Any]:
         "fits": query_preview.fits,
         "buys": query_preview.buys,
         "answered": query_preview.answered,
-        "budget": cost_json(query_preview.budget),
+        "budget": dataclasses.asdict(query_preview.budget),
     }
 
 
