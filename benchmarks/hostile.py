@@ -1,9 +1,9 @@
-"""One hostile client beside eight analysts: their p95 against that of a quiet run, the median of three pairs.
+"""One hostile client beside eight analysts: their p95 against a quiet run's, the median of three pairs.
 
-1,000 previews and 300 new questions arrive in a minute at fixed times, whether or not earlier ones are answered,
-with padding off. The hostile one, a process of its own that yields to all others, sends large bodies with and
-without a token, deep and wrong ones, workloads, many cells, jobs that it begins and cancels, plans, long texts,
-lists, one question on six connections, and headers that take their time.
+1,000 previews and 300 new questions arrive in a minute at fixed times, whether or not earlier ones are
+answered, with padding off. The hostile one, a process of its own that yields to all others, sends large bodies with
+and without a token, deep and wrong ones, workloads, many cells, jobs that it begins and cancels, plans, long
+texts, lists, one question on six connections, and headers that take their time.
 `RUNS=1 SECONDS=15 python -m benchmarks hostile` is a short run at the same rate.
 """
 

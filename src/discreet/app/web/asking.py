@@ -164,11 +164,7 @@ def fit(desk: Desk, request: Request) -> Result:
     """Fit a described estimator; the model comes back as JSON."""
     session, options = session_of(desk, request)
     estimator = estimator_of(options["estimator"])
-    fitted = session.fit(
-        estimator,
-        target=options.get("target"),
-        features=options.get("features"),
-    )
+    fitted = session.fit(estimator, target=options.get("target"), features=options.get("features"))
     return model_json(fitted)
 
 

@@ -32,17 +32,7 @@ from ...curator import values
 from ...query.parse import plain_or_quoted
 from . import api, charts
 from .api import facts_of
-from .auth import (
-    BEGUN,
-    UNKNOWN,
-    Bounded,
-    OpenId,
-    check_origin,
-    cookie_name,
-    desk_of,
-    granted,
-    store_of,
-)
+from .auth import BEGUN, UNKNOWN, Bounded, OpenId, check_origin, cookie_name, desk_of, granted, store_of
 from .charts import harmless
 from .problems import HTTPError
 from .rendering import Anybody, Asker, Reader, form_of, render
