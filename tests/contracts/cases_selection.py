@@ -9,16 +9,8 @@ from discreet.mechanisms.bounds import HistogramBounds
 from discreet.mechanisms.means import Mean, MeanWithFoundBounds, Variance
 from discreet.mechanisms.protocols import Sensitivity
 from discreet.mechanisms.quantiles import ApproximateQuantiles, MinMax, Quantile
-from discreet.mechanisms.selection import (
-    CellCounts,
-    CellDistances,
-    ExponentialMechanism,
-    PermuteAndFlip,
-    RealScores,
-    ReportNoisyMax,
-    Select,
-    TopK,
-)
+from discreet.mechanisms.selection import CellCounts, CellDistances, RealScores, Select
+from discreet.mechanisms.selectors import ExponentialMechanism, PermuteAndFlip, ReportNoisyMax, TopK
 from discreet.mechanisms.statistics import Histogram, Trusted
 from discreet.tables import Memory
 

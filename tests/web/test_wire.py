@@ -41,10 +41,10 @@ ALLOWED = {
     " GaussianChange GoodnessOfFitTest GroupSums Hypothesis IndependenceTest LikelihoodScores Listed Paprika"
     " PowerLaw PrivateBenjaminiHochberg ProportionTest RankScores TestResult Thresholdout"
     " TruncatedExponential TwoSampleMeanTest YesNo",
-    "streaming": "Advance Ball Box ClippedGradients ContinualCounter DyadicCounts HashedBits Latest LinearLoss"
-    " LogisticLoss OnlineLearner PerUnit Presence RunningSum Simplex SquaredDistance SquaredLoss",
+    "streaming": "Advance Ball Box ClippedGradients ContinualCounter Latest LinearLoss"
+    " LogisticLoss OnlineLearner Presence RunningSum Simplex SquaredDistance SquaredLoss",
     "synthetic": "AIM Constraint CopyDistance Domain DomainColumn Fitted Independent MST MWEM MarginalCounts"
-    " MeasuredTable PrivBayes",
+    " MeasuredTable",
 }
 
 

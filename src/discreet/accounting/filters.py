@@ -39,7 +39,6 @@ from .._errors import BudgetExceeded, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, Neighbors, require_relation
 from .._registry import described
 from .._require import NON_NEGATIVE, OPEN_PROBABILITY, PROBABILITY, Real
-from . import pricing
 from .conversion import rdp_to_epsilon, zcdp
 from .events import ApproximateDP, Event, covered
 from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
@@ -369,6 +368,8 @@ def at_once(plan: Event, *, delta: Annotated[float, OPEN_PROBABILITY]) -> Event:
                long training that takes most of a budget.
     Assumes:   nothing about the plan, its length included, is chosen while it runs.
     """
+    from . import pricing
+
     price = pricing.epsilon(plan, delta=delta)
     if math.isinf(price):
         raise InvalidInput(

@@ -235,7 +235,13 @@ def policy_json(policy: Policy) -> dict[str, Any]:
     return {
         "budget": _registry.to_json(policy.budget),
         "analysts": {name: None if own is None else _registry.to_json(own) for name, own in policy.analysts},
+        **limits_json(policy),
     }
+
+
+def limits_json(policy: Policy) -> dict[str, Any]:
+    """Return the limits beside the budgets that are set, as JSON."""
+    return {name: _registry.to_json(limit) for name, limit in policy.limits.items()}
 
 
 def fit_facts(source: Any, schema: Path, ledger: Path, related: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,8 +251,8 @@ def fit_facts(source: Any, schema: Path, ledger: Path, related: Mapping[str, Any
     "columns" has, for each column, the shares of cells that are missing, unreadable and outside what the
     schema declares; "people" and "groups" say how many people are over the limits on rows and groups,
     "not_utf8" how many lines are not text in their encoding, "lines" how many have more or fewer fields than
-    the first, "ids" how many rows belong to nobody or to few, and "noted" whether the ledger records that the
-    steward looked at the data.
+    the first, "ids" how many rows belong to nobody or to few, "noted" whether the ledger records that the
+    steward looked at the data, and "related" the same of lines of other tables, by their names.
     "private" is false: the facts are not protected by noise.
     """
     public = tables.load(schema)
@@ -256,13 +262,17 @@ def fit_facts(source: Any, schema: Path, ledger: Path, related: Mapping[str, Any
     engine = tables.connect(source, public, related=related or None, codebooks=books)
     columns, people, groups = fit_of(engine)
     undecodable, lines, ids, noted = not_utf8(source), odd_lines(source), ids_of(engine), ledger.exists()
+    shares = {name: dict(column_shares) for name, column_shares in columns.items()}
+    facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
+    facts |= {"lines": lines, "ids": ids} | ({} if undecodable is None else {"not_utf8": undecodable})
+    if related:
+        broken = {name: share for name, of in related.items() if (share := not_utf8(of)) is not None}
+        others = {name: odd_lines(of) for name, of in related.items()}
+        facts |= {"related": {"lines": others, "not_utf8": broken}}
     if noted:
         named = [name for name, _ in public.schema]
         Curator.open(ledger, engine).note("looked", {"what": "discreet check", "columns": named})
-    shares = {name: dict(column_shares) for name, column_shares in columns.items()}
-    facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
-    facts |= {"lines": lines, "ids": ids}
-    return facts | ({} if undecodable is None else {"not_utf8": undecodable})
+    return facts
 
 
 def period_of(per: str | None, total: str | None, delta: float) -> Period | None:

@@ -22,7 +22,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,11 +32,11 @@ from .._public import Public
 from ..accounting import Event, NonPrivate, events
 from ..accounting.caps import RequestedPrice
 from ..accounting.filters import BudgetFilter, FilterPreview
-from ..accounting.lanes import Spent
+from ..accounting.lanes import Item, Spent
 from ..mechanisms.protocols import AnySource
 from ..sampling import Entropy
 from . import books, identities, tickets
-from .accounts import SPENDING, Account, Accounts, periods_field
+from .accounts import SPENDING, Account, Accounts, cap_field, periods_field, priced
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer
 from .policy import STEWARD, Period, Policy
@@ -101,7 +101,7 @@ class Withheld:
         return any(analyst == name and begun <= moment <= end for name, begun, end in self.dropped)
 
 
-def _before(writer: Writer, last: int, moment: datetime) -> int:
+def _before(writer: Ledger | Writer, last: int, moment: datetime) -> int:
     """Return a number, at most `last`, such that the entries before and at it are older than the moment, by
     bisection.
 
@@ -317,13 +317,24 @@ class BudgetedDataset:
         is the (epsilon, delta) that the release was asked with, if any: `requested_price_of(mechanism)`.
         """
         with self.ledger.refreshed():
-            owners = self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))
+            policy, is_stopped = self._in_force(self.ledger), False
+            owners = self._accounts_for(self.ledger, analyst, policy)
             previews = [accounts.preview(event, self.periods, requested_price) for accounts in owners]
+            try:
+                self._guard(
+                    self.ledger,
+                    policy,
+                    analyst,
+                    lambda: owners[0].priced(event, self.periods, requested_price)[0][1],
+                )
+            except BudgetExceeded:
+                is_stopped = True
         tightest = min(
             previews,
             key=lambda preview: (preview.admitted, float("inf") if preview.fits is None else preview.fits),
         )
-        return replace(previews[-1], admitted=tightest.admitted, fits=tightest.fits)
+        fits = 0 if is_stopped else tightest.fits
+        return replace(previews[-1], admitted=tightest.admitted and not is_stopped, fits=fits)
 
     @_require.paying
     def enter(self, event: Event, note: str) -> Entry:
@@ -464,11 +475,31 @@ class BudgetedDataset:
         body = body | periods_field(policy.budget, self.periods)
         for accounts in owners:
             body |= _admit(accounts, event, self.periods, requested_price, body, len(owners) > 1)
+        if kind == SPENDING and not body.get("elsewhere"):
+            self._guard(writer, policy, body["analyst"], lambda: priced(event, body, cap_field(None)))
         entry = writer.append(kind, body, topic=body["analyst"])
         writer.charges += 1
         for accounts in owners:
             accounts.post(writer, event, entry, self.periods)
         return entry
+
+    def _guard(self, writer: Ledger | Writer, policy: Policy, asker: str, item: Callable[[], Item]) -> None:
+        """Refuse a charge beyond the policy's spending guard, in the transaction of the charge; `item` prices
+        it. What counts for a day are the asker's charges whose entries have its date, in UTC."""
+
+        def used() -> tuple[float, float]:
+            rule, now = policy.budget.filter(self._full_source.public.neighbors), datetime.now(UTC)
+            midnight, last = now.replace(hour=0, minute=0, second=0, microsecond=0), writer.last(SPENDING)
+            after = 0 if last is None else _before(writer, last.seq, midnight)
+            spent = alone = rule.start().plus(rule.price(item()))
+            for entry in writer.entries(kind=SPENDING, after=after):
+                is_own = entry.body["analyst"] == asker and not entry.body.get("elsewhere")
+                if is_own and datetime.fromisoformat(entry.time) >= midnight:
+                    earlier = priced(events.from_json(entry.body["event"]), entry.body, cap_field(None))
+                    spent = spent.plus(rule.price(earlier))
+            return rule.used(alone), rule.used(spent)
+
+        policy.guard(used, asker)
 
 
 def _admit(

@@ -79,6 +79,7 @@ class Curator(BudgetedDataset):
         requested_price = requested_price_of(mechanism)
         self._prepare(mechanism.event, analyst, requested_price)
         with self.ledger.writing() as writer:
+            self._in_force(writer).check_people(mechanism, self.source.public)
             if self.withheld is not None and described is not None and not fresh:
                 # Refuses if the answer to the same question is still withheld (`budgeted`), whichever
                 # opening asked it.
@@ -117,6 +118,7 @@ class Curator(BudgetedDataset):
             self.vault.blobs.check()
         self._prepare(interactive.event, analyst, requested_price)
         with self.ledger.writing() as writer:
+            self._in_force(writer).check_people(interactive, self.source.public)
             charge = self._charge(
                 writer,
                 interactive.event,
@@ -254,6 +256,7 @@ class Curator(BudgetedDataset):
     @_require.check_options
     def quote(self, mechanism: BaseMechanism, *, analyst: str = STEWARD) -> tuple[FilterPreview, str | None]:
         """Return what a mechanism would cost (`preview`), and when its release was given (`given_before`)."""
+        self.policy.check_people(mechanism, self.source.public)
         cost = self.preview(mechanism.event, analyst=analyst, requested_price=requested_price_of(mechanism))
         return cost, self.given_before(mechanism, analyst)
 

@@ -27,7 +27,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -227,7 +227,7 @@ class LedgerStore(Protocol):
 
     def writing(self) -> AbstractContextManager[Writing]: ...
 
-    def read_rows(self, db: Any, first: int, limit: int = PAGE) -> list[Row]: ...
+    def read_rows(self, db: Any, first: int, limit: int = PAGE, also: Sequence[int] = ()) -> list[Row]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,11 +346,15 @@ class Store:
                 f"that is whole."
             )
 
-    def read_rows(self, db: sqlite3.Connection, first: int, limit: int = PAGE) -> list[Row]:
-        """Return at most `limit` rows from a number on, in order; all of them if `limit` is negative. They
-        are read from the table itself, never from an index."""
-        sql = f"SELECT {COLUMNS} FROM entry NOT INDEXED WHERE seq >= ? ORDER BY seq LIMIT ?"
-        return db.execute(sql, (first, limit)).fetchall()
+    def read_rows(
+        self, db: sqlite3.Connection, first: int, limit: int = PAGE, also: Sequence[int] = ()
+    ) -> list[Row]:
+        """Return at most `limit` rows from a number on, in order; all of them if `limit` is negative. Before
+        them come those with the smaller numbers `also`. They are read from the table itself, never from an
+        index."""
+        sql = f"SELECT {COLUMNS} FROM entry NOT INDEXED WHERE seq"
+        older = db.execute(f"{sql} IN ({', '.join(map(str, also))}) ORDER BY seq").fetchall() if also else []
+        return older + db.execute(f"{sql} >= ? ORDER BY seq LIMIT ?", (first, limit)).fetchall()
 
     def require_own(self, held: HeldLock | Transaction) -> None:
         """Refuse to go on in a forked child, whose transaction is its parent's."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import threading
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from .. import _require
@@ -19,6 +20,9 @@ from .._registry import to_json
 from ..sampling import Entropy
 from ._base import require_entropy, require_randomizer
 from .longterm import Memoized
+
+# The file with the client for browsers.
+SCRIPT = Path(__file__).parent / "js" / "discreet-local.mjs"
 
 
 class ClientBudget:

@@ -147,6 +147,12 @@ class BaseMechanism:
         return False
 
     @property
+    def least_people(self) -> int:
+        """The least number of people in a group whose numbers it shows (`Policy.min_people`); 0 without
+        one."""
+        return 0
+
+    @property
     def identity(self) -> Any:
         """What tells a run of trusted code from others, as JSON, where there is no description; or None."""
         return None
@@ -191,7 +197,7 @@ def allow(tag: Annotated[str, TAG]) -> type[BaseMechanism]:
     package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
     if re.sub(r"[-_.]+", "_", package).lower() != tag.partition(".")[0]:
         raise InvalidInput(f"the package {package!r} may not declare {tag}: a tag begins with its package.")
-    known = _registry.registered().get(tag)
+    known = _registry.class_of(tag)
     try:
         cls = point.load()
     except Exception as error:

@@ -28,7 +28,7 @@ from ..tables import Source
 from . import arrow_columns
 from .algebra import split as split_confidence
 from .protocols import Mechanism, Release, check_source, release
-from .selection import ExponentialMechanism
+from .selectors import ExponentialMechanism
 from .statistics import ROWS
 
 # The largest denominator of a quantile: costs are ranks times the denominator, and must stay in 64 bits.

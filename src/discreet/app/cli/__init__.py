@@ -106,7 +106,16 @@ COMMANDS: dict[str, Lazy] = {
     "ledger": Lazy(
         "ledger",
         "ledger",
-        "Show, verify, back up, export, anchor or carry over the ledger of a dataset.",
+        "Show, verify, back up, export, anchor or carry over the ledger of a dataset; write receipts of "
+        "its numbers.",
+    ),
+    "verify-number": Lazy(
+        "ledger",
+        "verify_number",
+        "Check the receipt of a released number without the ledger: its question, value, error and price, "
+        "as the ledger's key has signed them. Exit code 1 if it is not to be relied on.\n"
+        "\n"
+        "[dim]discreet verify-number receipt.json --key 9f0c...[/]",
     ),
     "explain": Lazy(
         "explain",

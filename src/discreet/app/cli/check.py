@@ -35,7 +35,8 @@ def check(data: str = DATA, *, files: TableFiles, as_json: bool = JSON) -> None:
 def show_fit(data: str, schema: Path, ledger: Path, *, as_json: bool = False) -> None:
     """Print how well the data fit the schema file; where there is a ledger, an entry says so."""
     public = tables.load(schema)
-    facts = fit_facts(data_of(data), schema, ledger, related_data(schema))
+    others = related_data(schema)
+    facts = fit_facts(data_of(data), schema, ledger, others)
     if as_json:
         print(json.dumps(facts))
         return
@@ -45,7 +46,11 @@ def show_fit(data: str, schema: Path, ledger: Path, *, as_json: bool = False) ->
     for name, shares in columns.items():
         table.add_row(Text(name), *(shares[kind] for kind in ("missing", "unreadable", "outside")))
     console.print(table)
-    for hint in _hints(data, public, columns, facts.get("not_utf8"), facts["lines"]):
+    related = facts.get("related", {"lines": {}, "not_utf8": {}})
+    lines = {public.table: facts["lines"], **related["lines"]}
+    undecodable = related["not_utf8"] | ({public.table: facts["not_utf8"]} if "not_utf8" in facts else {})
+    paths = {public.table: data, **{name: str(of) for name, of in others.items()}}
+    for hint in [*_line_hints(paths, undecodable, lines), *_hints(public, columns, facts["ids"])]:
         console.print(Text(hint, style="yellow"), soft_wrap=True)
     for fact in _facts(public, columns, people, groups, facts["ids"]):
         console.print(Text(fact), soft_wrap=True)
@@ -90,31 +95,37 @@ def _facts(
     ]
 
 
-def _hints(
-    data: str,
-    public: Public,
-    columns: dict[str, dict[str, str]],
-    undecodable: str | None,
-    lines: dict[str, str],
+def _line_hints(
+    paths: dict[str, str], undecodable: dict[str, str], lines: dict[str, dict[str, str]]
 ) -> list[str]:
-    """Return hints on frequent causes: lines in another encoding, texts that differ by a blank or a capital
-    letter, and numbers, dates and words for true and false that are written in another way."""
+    """Return hints on lines that cannot be read, by table: in another encoding, with more or fewer fields."""
+    hints = [
+        f"lines of {table} that are not text in UTF-8, and are left out: {share}. In Excel, save the file as "
+        f'"CSV UTF-8". On Linux or macOS: iconv -f cp1252 -t utf-8 {shlex.quote(paths[table])} > new.csv. Or '
+        'write encoding = "cp1252" under [format] (of a related table, format = {encoding = "cp1252"}) in '
+        "the schema file."
+        for table, share in undecodable.items()
+        if share != "none"
+    ]
+    for table, shares in lines.items():
+        for which, share in shares.items():
+            if share != "none":
+                rest = "left out" if which == "more" else "missing"
+                hints.append(
+                    f"lines of {table} with {which} fields than the first line names, whose last are {rest}: "
+                    f"{share}. Is there a delimiter in a text without quotes?"
+                )
+    return hints
+
+
+def _hints(public: Public, columns: dict[str, dict[str, str]], ids: dict[str, str]) -> list[str]:
+    """Return hints on frequent causes: texts that differ by a blank or a capital letter, numbers, dates and
+    words for true and false that are written in another way, and ids that stand for nobody."""
     hints = []
-    if undecodable not in (None, "none"):
-        hints.append(
-            f"lines that are not text in UTF-8, and are left out: {undecodable}. In Excel, save the file as "
-            f'"CSV UTF-8". On Linux or macOS: iconv -f cp1252 -t utf-8 {shlex.quote(data)} > new.csv. Or '
-            'write encoding = "cp1252" under [format] in the schema file.'
-        )
-    for which, share in lines.items():
-        if share != "none":
-            rest = "left out" if which == "more" else "missing"
-            hints.append(
-                f"lines with {which} fields than the first line names, whose last are {rest}: {share}. Is "
-                "there a delimiter in a text without quotes?"
-            )
-    with_categories = [name for name, fact in public.schema if isinstance(fact, Categories)]
-    if columns_outside := [name for name in with_categories if columns[name]["outside"] != "none"]:
+    facts = [*public.schema, *((f"{t.name}.{name}", fact) for t in public.tables for name, fact in t.schema)]
+    if columns_outside := [
+        name for name, fact in facts if isinstance(fact, Categories) and columns[name]["outside"] != "none"
+    ]:
         hints.append(
             f"outside, of {', '.join(columns_outside)}: other texts than those declared. Capital letters and "
             'blanks at either end make another text; trim = true, and same = {"old" = "new"}, read them as '
@@ -122,12 +133,16 @@ def _hints(
         )
     for kind, hint in _UNREADABLE.items():
         unreadable = [
-            name
-            for name, fact in public.schema
-            if isinstance(fact, kind) and columns[name]["unreadable"] != "none"
+            name for name, fact in facts if isinstance(fact, kind) and columns[name]["unreadable"] != "none"
         ]
         if unreadable:
             hints.append(f"does not convert, of {', '.join(unreadable)}: {hint}")
+    if any(" has more than " in words and share != "none" for words, share in ids.items()):
+        hints.append(
+            "ids with very many rows: does one of them, such as NA or 999999, stand for people without an "
+            "id? To discreet it is one person, of whom `rows` count; those behind it are not protected each. "
+            "Empty it in the export: rows without an id are in no answer."
+        )
     return hints
 
 

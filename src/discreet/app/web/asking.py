@@ -62,6 +62,7 @@ def describe(desk: Desk, request: Request) -> Result:
         "policy": {
             "budget": _registry.to_json(policy.budget),
             "own": None if own is None else _registry.to_json(own),
+            **requests.limits_json(policy),
         },
     }
 

@@ -271,7 +271,7 @@ def _changed_policy(facts: Options, in_force: Policy) -> Policy:
         (name, None if budget is None else _changed_budget(budget, own.get(name)))
         for name, budget in facts["analysts"].items()
     )
-    return Policy(budget=_changed_budget(facts["budget"], in_force.budget), analysts=analysts)
+    return replace(in_force, budget=_changed_budget(facts["budget"], in_force.budget), analysts=analysts)
 
 
 def _changed_budget(facts: Options, old: Budget | None) -> Budget:
