@@ -15,6 +15,7 @@ Proof:     `read` compares every tag of a description with the list before any c
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -122,7 +123,7 @@ def price(desk: Desk, request: Request) -> Result:
         "admitted": cost.admitted,
         "fits": cost.fits,
         "answered": requests.shown_time(answered, options),
-        "budget": requests.cost_json(cost),
+        "budget": asdict(cost),
     }
 
 
