@@ -378,6 +378,12 @@ WRITER = (
         'return column.name.rstrip("0123456789").endswith("c")',
         'return "c" in column.name',
     ),
+    Mutant(
+        "a column may say that it is NULL",
+        _SOURCES,
+        " is not part.domain.kind or part.domain.null):",
+        " is not part.domain.kind):",
+    ),
     Mutant("a fold by keys has one row", _SOURCES, "single=not node.keys", "single=True"),
     Mutant(
         "a join with several rows of a unit adds none",

@@ -234,7 +234,8 @@ def check_expression(expression: Expr, scope: Scope, kind: Kind | None = None) -
     for part in walk(expression):
         if isinstance(part, Literal) and not is_plain(part.content):
             raise QueryError("a constant is a text, a day, a truth value, a finite number, or NULL.")
-        if isinstance(part, Column) and scope.get(part.name) is not part.domain.kind:
+        # only the constant NULL may stand where values of another kind are asked for
+        if isinstance(part, Column) and (scope.get(part.name) is not part.domain.kind or part.domain.null):
             raise QueryError(f"{part.name!r} is no {part.domain.kind} that an expression may name here.")
         if isinstance(part, OutputReference):
             raise QueryError("an expression over rows names what is released after it.")
