@@ -40,6 +40,7 @@ from . import forms
 from .forms import described, number
 from .options import FORCE, JSON
 from .parser import Shell
+from .query import print_note
 
 ledger = Shell(no_args_is_help=True)
 
@@ -257,17 +258,10 @@ def verify_number(
         _print_problems([f"not to be relied on: {problem}." for problem in problems])
     else:
         print(visible(receipts.text(made), keep="\n"))
-        trusted = (
-            "the key that you trust"
-            if key is not None
-            else f"the key {made['key']}. Anybody can make a key: compare this one with the steward's, or "
-            "give that with --key"
-        )
-        Console().print(
-            f"[bold green]✓[/] entry {made['release']['shows']['entry']} of {made['entries']:,}, signed by "
-            f"{trusted}.",
-            highlight=False,
-            soft_wrap=True,
+        whose = "Anybody can make a key: compare it with the steward's, or give that with --key."
+        print_note(
+            f"✓ entry {made['release']['shows']['entry']} of {made['entries']:,}, signed by the key "
+            f"{made['key']}, {'which you trust.' if key else 'which it names. ' + whose}"
         )
     raise typer.Exit(1 if problems else 0)
 
