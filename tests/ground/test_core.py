@@ -30,10 +30,10 @@ from pathlib import Path
 folder = Path(sys.argv[1])
 public, question = json.loads((folder / "question.json").read_text())
 from discreet._registry import from_json
-from discreet.curator.curator import Curator
+from discreet.curator.door import Door
 from discreet.tables.engines.duckdb import connect
-curator = Curator.open(folder / "people.ledger", connect(folder / "people.csv", from_json(public)))
-print(json.dumps(curator.ask(from_json(question)).value))
+door = Door.open(folder / "people.ledger", connect(folder / "people.csv", from_json(public)))
+print(json.dumps(door.ask(from_json(question)).value))
 print(*sorted(name for name in sys.modules if name.split(".")[0] == "discreet"))
 """
 ROWS_OF_PEOPLE = "".join(f"p{i // 3},{20 + i % 60},{('good', 'bad')[i % 2]}\n" for i in range(300))
