@@ -192,7 +192,9 @@ class SessionBase(NearestNames):
         `released` is an answer or a release; for the steward also the number of an entry.
         """
         if not isinstance(self.ledger, Ledger):
-            raise InvalidInput("a receipt is made where the ledger and its key are: ask the steward for it.")
+            raise InvalidInput(
+                "a receipt is made where the ledger and its key are: ask the steward, who has dp.open(...)."
+            )
         is_number = isinstance(released, int) and not isinstance(released, bool)
         if is_number and self.analyst != STEWARD:
             raise InvalidInput("an analyst's receipt is made from the answer itself, not from its number.")
