@@ -65,6 +65,13 @@ def mechanism_name(body: dict[str, Any]) -> str:
     return "trusted code" if body.get("trusted") else "a release made elsewhere"
 
 
+def kept(body: dict[str, Any]) -> str:
+    """Return what the price of a charge rests on, in words; for a release that was made elsewhere, that it
+    was entered."""
+    is_run = body.get("mechanism") or body.get("trust") or body.get("trusted")
+    return f"kept {mark_of(body)}" if is_run else "as it was entered by hand"
+
+
 def what(entry: Entry) -> str:
     """Return a sentence that says what an entry records."""
     body: dict[str, Any] = entry.body

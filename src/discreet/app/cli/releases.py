@@ -23,11 +23,10 @@ from ...curator import STEWARD, books, receipts, values
 from ...curator.accounts import SPENDING
 from ...curator.closed_ledger import read_only
 from ...curator.entries import Entry
-from ...curator.identities import mark_of
 from ...explaining.explanation import fragment, label_rows
 from ...query import Answer
 from ...query.html_view import answer_html
-from ..ledger_view import epsilon_text, mechanism_name
+from ..ledger_view import epsilon_text, kept, mechanism_name
 from ..web import charts
 from . import forms
 from .explain import to_pdf
@@ -36,7 +35,7 @@ from .options import FORCE
 from .query import print_note
 
 # The charts of the server's pages, in the colors of this one.
-_STYLE = f"""{STYLE}
+PAGE_STYLE = f"""{STYLE}
 .chart {{ display: block; width: 100%; max-width: 32rem; font: 13px system-ui, sans-serif; }}
 .chart text {{ fill: var(--ink); }} .chart .value {{ fill: var(--soft); }}
 .chart .bar {{ fill: var(--line); }}
@@ -117,7 +116,7 @@ def report_html(path: Path) -> str:
         element("h2", "What was released"),
         *(released or [element("p", "Nothing.")]),
         fragment(explanation),
-        style=_STYLE,
+        style=PAGE_STYLE,
     )
 
 
@@ -131,13 +130,13 @@ def _released(curator: Any, charge: Entry, end: Entry | None) -> list[Markup]:
     body, sql = charge.body, charge.body.get("text")
     title, delta = mechanism_name(body), curator.policy.budget.delta
     price = epsilon_text(from_json(body["event"]), delta).rstrip(": ") or "no epsilon"
-    elsewhere = not (body.get("trust") or body.get("mechanism") or body.get("trusted"))
-    kept = "as it was entered by hand" if elsewhere else f"kept {mark_of(body)}"
-    who = f"{charts.minute(charge.time)}, asked by {body['analyst']}, {price}; its price is {kept}"
+    how = kept(body)
+    who = f"{charts.minute(charge.time)}, asked by {body['analyst']}, {price}; its price is {how}"
     parts = [element("p", who), *([element("code", " ".join(sql.split()))] if sql else [])]
     if end is not None and "value" in end.body:
-        number = receipts.released_number(body, end.body, delta)
-        value = values.decode(end.body["value"])
+        stored = curator.ledger.value(end.body)
+        number = receipts.released_number(body, end.body | {"value": stored}, delta)
+        value = values.decode(stored)
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, Answer):
                 title = _title(one)
@@ -149,14 +148,13 @@ def _released(curator: Any, charge: Entry, end: Entry | None) -> list[Markup]:
     else:
         answers = [str(values.decode(state["value"])) for state in curator.released(charge.seq)]
         failed = end is not None and end.kind == "failed"
-        nothing = _ELSEWHERE if elsewhere else _FAILED if failed else _NO_VALUE
+        nothing = _FAILED if failed else _NO_VALUE
         parts += [element("pre", "\n".join(answers)[:2000])] if answers else [element("p", nothing)]
     return [element("h3", f"Entry {charge.seq}: {title}"), *parts]
 
 
 _FAILED = "It failed: nothing was released, and the charge stays."
-_ELSEWHERE = "It was released elsewhere."
-_NO_VALUE = "Its value is not stored in the ledger, as that of a model."
+_NO_VALUE = "Its value is not stored in the ledger, as that of a model or of a release made elsewhere."
 
 
 def _title(answer: Answer) -> str:

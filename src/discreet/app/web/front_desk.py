@@ -30,7 +30,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...curator.postgres_store import is_pointer
+from ...curator.store import is_pointer
 from .problems import HTTPError
 from .server_store import ANY_STEWARD, Dataset, Person, Role, ServerStore
 from .sessions import Desk

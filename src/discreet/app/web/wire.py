@@ -47,7 +47,7 @@ query: Mean PublicSize Query Range SqlStatistic SqlVector WorkloadQuery
 mechanisms: AboveThreshold AddNoise ApproximateQuantiles CellCounts CellDistances Clamp Count CountNonNull
   CountsBelow Design DistanceToInstability Entry ExponentialMechanism Fold GridGaussian GridLaplace
   GroupPrivate Histogram HistogramBounds InputPerturbation IntegerGaussian IntegerLaplace Kary Mean
-  MeanWithFoundBounds MinMax Parallel PartMean PartMode PermuteAndFlip PostProcessed PowerSum
+  MeanWithFoundBounds Parallel PartMean PartMode PermuteAndFlip PostProcessed PowerSum
   ProposeTestRelease Quantile RandomizedResponse RedrawnSparseVector ReportNoisyMax Reports Round
   SampleAndAggregate Select Sequential SmoothSensitivityMedian SparseVector StableMedian StableMode
   StableSparseVector Stack SubsampleAggregateStable TopK Truncate Variance
@@ -250,7 +250,7 @@ def live(desk: Desk, request: Request) -> Result:
         elif entry.kind == STATE and "value" in body and body.get("question") != latest:
             if not requests.is_shown(begun[int(body["version"])], options):
                 break
-            released.append({"table": body.get("table"), "value": body["value"]})
+            released.append({"table": body.get("table"), "value": session.ledger.value(body)})
     return {
         "number": options["number"],
         "mechanism": _registry.to_json(mechanism),
