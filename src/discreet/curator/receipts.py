@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from .._text import visible
 from ..accounting import events
 from ..mechanisms.protocols import Release
 from . import books, values
-from .entries import Entry, canonical
+from .entries import Entry, canonical, text_is
 from .identities import error_of_value, mark_of
 from .keys import signed_by
 from .ledger import Ledger
@@ -77,6 +78,12 @@ def root_from(index: int, size: int, leaf_hash: bytes, path: list[bytes]) -> byt
     return None if inner is None else node(inner, sibling) if is_left else node(sibling, inner)
 
 
+def _whole(ledger: Ledger, entry: Entry) -> Entry:
+    """Return an entry with its value, also one that lies beside the chain."""
+    value = {"value": ledger.value(entry.body)} if "value" in entry.body else {}
+    return replace(entry, body=entry.body | value)
+
+
 def _view(entry: Entry, public: dict[str, Any]) -> dict[str, Any]:
     """Return what a receipt shows of an entry: of a charge its question and price, of a release its value, of
     any other nothing. Left out are who asked, running totals (other analysts' spending) and times of day to
@@ -121,7 +128,7 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
     charges: dict[int, tuple[dict[str, Any], str]] = {}
     pair: list[tuple[dict[str, Any], str]] = []
     for entry in ledger.entries():
-        view, blind = _view(entry, public), ledger.key.blind(entry.hash).hex()
+        view, blind = _view(_whole(ledger, entry), public), ledger.key.blind(entry.hash).hex()
         leaves.append(leaf(_data(view, blind)))
         if entry.kind == books.SPENDING:
             charges[entry.seq] = view, blind
@@ -134,7 +141,7 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
             "has no value in the ledger, nor has what was entered by hand."
         )
     delta = books.policy_of(ledger).budget.delta
-    bodies = [ledger.entry(view["entry"]).body for view, _ in pair]
+    charge, release = (_whole(ledger, ledger.entry(view["entry"])).body for view, _ in pair)
     shown = [
         {"shows": view, "blind": blind, "path": [step.hex() for step in path_of(view["entry"] - 1, leaves)]}
         for view, blind in pair
@@ -142,7 +149,7 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
     made = {
         "format": FORMAT,
         "made_by": f"discreet {__version__}",
-        "number": released_number(bodies[0], bodies[1], delta),
+        "number": released_number(charge, release, delta),
         "charge": shown[0],
         "release": shown[1],
         "entries": len(leaves),
@@ -155,9 +162,7 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
 def number_of(ledger: Ledger, released: Any) -> int:
     """Return the number of the newest release of this value: an answer, or a `Release`."""
     wanted = canonical(values.encode(released.value if isinstance(released, Release) else released))
-    numbers = [
-        entry.seq for entry in ledger.entries(kind="release") if canonical(entry.body.get("value")) == wanted
-    ]
+    numbers = [entry.seq for entry in ledger.entries(kind="release") if text_is(entry.body, wanted)]
     if not numbers:
         raise InvalidInput(
             "the ledger has no release of just this value and question. Give the number of its entry."

@@ -134,8 +134,9 @@ def _released(curator: Any, charge: Entry, end: Entry | None) -> list[Markup]:
     who = f"{charts.minute(charge.time)}, asked by {body['analyst']}, {price}; its price is {how}"
     parts = [element("p", who), *([element("code", " ".join(sql.split()))] if sql else [])]
     if end is not None and "value" in end.body:
-        number = receipts.released_number(body, end.body, delta)
-        value = values.decode(end.body["value"])
+        stored = curator.ledger.value(end.body)
+        number = receipts.released_number(body, end.body | {"value": stored}, delta)
+        value = values.decode(stored)
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, Answer):
                 title = _title(one)

@@ -115,15 +115,9 @@ def spending(desk: Desk, request: Request) -> Result:
     has_limit = per is None or per.limit is not None
     return {
         "charges": charges,
-        "accounts": [_account_line(owned.all()[0]) for owned in owners],
-        "together": _account_line(owners[0].all()[-1]) if has_limit else None,
+        "accounts": [requests.account_line(owned.all()[0]) for owned in owners],
+        "together": requests.account_line(owners[0].all()[-1]) if has_limit else None,
     }
-
-
-def _account_line(account: Any) -> Result:
-    """Return an account as JSON; its amounts are in the unit that it names."""
-    limit, unit = float(account.rule.total), account.rule.unit
-    return {"of": account.of, "used": account.used, "limit": limit, "unit": unit}
 
 
 def _epsilon_alone(event: Any, delta: float) -> float | None:
@@ -211,7 +205,7 @@ def charge_of(desk: Desk, request: Request, release: Visible) -> Any:
 def value_of(desk: Desk, request: Request, release: Visible) -> Any:
     """Return the value of a release, as JSON; a served one as its own question has it (`charge_of`)."""
     session = desk.session(request["dataset"], request["analyst"])
-    value = session.ledger.entry(release.release).body["value"]
+    value = session.ledger.value(session.ledger.entry(release.release).body)
     return value if release.served is None else shown_value(value, session.ledger.entry(release.served).body)
 
 
