@@ -191,8 +191,8 @@ def _sheets(ledger: Ledger) -> Iterator[tuple[str, list[list[Any]]]]:
 
 
 def _cells(answer: Answer, confidence: float) -> list[list[Any]]:
-    """Return an answer as rows, the first with names, each number followed by the ends of its interval. A text
-    that a spreadsheet would compute is marked as a text."""
+    """Return an answer as rows, the first with names, each number followed by the ends of its interval. A
+    text that a spreadsheet would compute is marked as a text."""
     intervals = answer.interval(confidence)
     columns: list[list[Any]] = []
     for name in answer.columns:
