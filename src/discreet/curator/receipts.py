@@ -185,7 +185,7 @@ def released_number(charge: dict[str, Any], release: dict[str, Any], delta: floa
     if isinstance(bound, dict):
         # of an answer, whose own delta may be smaller than the budget's
         delta = value.delta or delta
-    epsilon, at = _price(events.from_json(charge["event"]), delta)
+    epsilon, at = price_of(events.from_json(charge["event"]), delta)
     price = {"epsilon": epsilon, "delta": at, "plus_minus": _plain(bound), "confidence": CONFIDENCE}
     question = charge.get("text") or _type(described)
     return {"question": question, "value": _shown(release["value"]), **price}
@@ -211,7 +211,7 @@ def _plain(bound: Any) -> Any:
     return float(bound) if bound is not None and math.isfinite(bound) else None
 
 
-def _price(event: events.Event, delta: float) -> tuple[float | None, float]:
+def price_of(event: events.Event, delta: float) -> tuple[float | None, float]:
     """Return the epsilon of an event without a delta, if that is finite, else at `delta`; None where there is
     none."""
     for at in (0.0, delta):
@@ -291,7 +291,7 @@ def _differences(made: dict[str, Any]) -> Iterator[str]:
         yield "its value is not the released one"
     if number["question"] != (charge.get("text") or charge["of"]):
         yield "its question is not the one that was asked"
-    proved = _price(events.from_json(charge["event"]), number["delta"])[0]
+    proved = price_of(events.from_json(charge["event"]), number["delta"])[0]
     # A later accountant may prove less, never more; the slack is that of two ways to round.
     if number["epsilon"] is not None and (proved is None or number["epsilon"] < proved * (1 - 1e-9)):
         yield f"its epsilon {number['epsilon']:g} is below that of its noise, {proved}"
