@@ -270,7 +270,11 @@ class Curator(BudgetedDataset):
     def released(self, number: int) -> list[dict[str, Any]]:
         """Return what a live mechanism has released, in order: the bodies of its entries with a value."""
         states = self.ledger.entries(kind=STATE, after=number)
-        return [entry.body for entry in states if entry.body["charge"] == number and "value" in entry.body]
+        return [
+            entry.body | {"value": self.ledger.value(entry.body)}
+            for entry in states
+            if entry.body["charge"] == number and "value" in entry.body
+        ]
 
     def _serve(
         self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str, text: str | None
@@ -296,7 +300,7 @@ class Curator(BudgetedDataset):
             self._write_charge(
                 writer, books.SERVED, body, mechanism.event, policy, own, requested_price_of(mechanism)
             )
-        value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
+        value, errors = values.decode(writer.value(stored.body)), stored.body.get("errors")
         # The value gets the text of this question: as it is stored, it quotes the question that was asked
         # first, which may be written in another way.
         value = mechanism.restated(value)

@@ -26,7 +26,7 @@ from .._text import visible
 from ..accounting import events
 from ..mechanisms.protocols import Release
 from . import books, values
-from .entries import Entry, canonical
+from .entries import Entry, canonical, hash_of, lies_beside, text_is, value_of
 from .identities import error_of_value, mark_of
 from .keys import signed_by
 from .ledger import Ledger
@@ -134,7 +134,8 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
             "has no value in the ledger, nor has what was entered by hand."
         )
     delta = books.policy_of(ledger).budget.delta
-    bodies = [ledger.entry(view["entry"]).body for view, _ in pair]
+    charge, release = (ledger.entry(view["entry"]).body for view, _ in pair)
+    value = ledger.value(release)
     shown = [
         {"shows": view, "blind": blind, "path": [step.hex() for step in path_of(view["entry"] - 1, leaves)]}
         for view, blind in pair
@@ -142,9 +143,11 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
     made = {
         "format": FORMAT,
         "made_by": f"discreet {__version__}",
-        "number": released_number(bodies[0], bodies[1], delta),
+        "number": released_number(charge, release | {"value": value}, delta),
         "charge": shown[0],
         "release": shown[1],
+        # of a large value the entry has the hash
+        "beside": value if lies_beside(release["value"]) else None,
         "entries": len(leaves),
         "root": root_of(leaves).hex(),
         "key": ledger.key.public.hex(),
@@ -155,9 +158,7 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
 def number_of(ledger: Ledger, released: Any) -> int:
     """Return the number of the newest release of this value: an answer, or a `Release`."""
     wanted = canonical(values.encode(released.value if isinstance(released, Release) else released))
-    numbers = [
-        entry.seq for entry in ledger.entries(kind="release") if canonical(entry.body.get("value")) == wanted
-    ]
+    numbers = [entry.seq for entry in ledger.entries(kind="release") if text_is(entry.body, wanted)]
     if not numbers:
         raise InvalidInput(
             "the ledger has no release of just this value and question. Give the number of its entry."
@@ -253,6 +254,12 @@ def _refused(name: str) -> Any:
     raise InvalidInput(f"this is no receipt: {name} is no number.")
 
 
+def _stored(made: dict[str, Any]) -> Any:
+    """Return the value of a receipt; raises LedgerError where its entry has the hash of another."""
+    text = canonical(made["beside"])
+    return value_of(made["release"]["shows"], {hash_of(text): text}.get)
+
+
 def verify(made: dict[str, Any], key: bytes | None = None) -> list[str]:
     """Return what is wrong with a receipt, in words; an empty list if the number is as the key has signed it.
 
@@ -287,7 +294,7 @@ def _strays(made: dict[str, Any]) -> Iterator[str]:
 def _differences(made: dict[str, Any]) -> Iterator[str]:
     """Yield where the number is not what its entries say."""
     charge, number = made["charge"]["shows"], made["number"]
-    if canonical(_shown(made["release"]["shows"]["value"])) != canonical(number["value"]):
+    if canonical(_shown(_stored(made))) != canonical(number["value"]):
         yield "its value is not the released one"
     if number["question"] != (charge.get("text") or charge["of"]):
         yield "its question is not the one that was asked"
@@ -295,7 +302,7 @@ def _differences(made: dict[str, Any]) -> Iterator[str]:
     # A later accountant may prove less, never more; the slack is that of two ways to round.
     if number["epsilon"] is not None and (proved is None or number["epsilon"] < proved * (1 - 1e-9)):
         yield f"its epsilon {number['epsilon']:g} is below that of its noise, {proved}"
-    known = getattr(values.decode(made["release"]["shows"]["value"]), "error", None)
+    known = getattr(values.decode(_stored(made)), "error", None)
     if known is not None and _plain(known(CONFIDENCE)) != number["plus_minus"]:
         yield "its error is not that of its noise"
 
@@ -303,7 +310,7 @@ def _differences(made: dict[str, Any]) -> Iterator[str]:
 def text(made: dict[str, Any]) -> str:
     """Return a receipt that `verify` has found to be whole, to be read by people."""
     charge, number = made["charge"]["shows"], made["number"]
-    value = values.decode(made["release"]["shows"]["value"])
+    value = values.decode(_stored(made))
     bound = "" if number["plus_minus"] is None else f" ± {number['plus_minus']} (95%)"
     shown = str(value) if isinstance(number["plus_minus"], dict) else f"{value}{bound}"
     column, epsilon, delta = charge["unit"]["column"], number["epsilon"], number["delta"]

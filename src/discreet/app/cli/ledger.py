@@ -28,7 +28,7 @@ from ..._text import visible
 from ...accounting import events
 from ...curator import Curator, Ledger, books, receipts
 from ...curator.accounts import Account
-from ...curator.backups import Export, back_up, is_export
+from ...curator.backups import Export, back_up, exported, is_export
 from ...curator.backups import carry as carry_charges
 from ...curator.closed_ledger import without_data
 from ...curator.entries import Anchor
@@ -218,7 +218,7 @@ def export(
     """Write all entries as JSON lines, which `discreet ledger verify` can check without the ledger. The
     secret state of live mechanisms is left out."""
     forms.check(out, force=force, data=[path])
-    lines = "\n".join(json.dumps(entry.to_json(), sort_keys=True) for entry in Ledger(path).entries())
+    lines = "\n".join(exported(Ledger(path)))
     if str(out) == "-":
         print(lines)
     else:

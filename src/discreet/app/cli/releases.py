@@ -140,8 +140,9 @@ def _released(curator: Any, charge: Entry, end: Entry | None) -> list[Markup]:
     who = f"{charts.minute(charge.time)}, asked by {body['analyst']}, {price}; its price is {how}"
     parts = [element("p", who), *([element("code", " ".join(sql.split()))] if sql else [])]
     if end is not None and "value" in end.body:
-        number = receipts.released_number(body, end.body, delta)
-        value = values.decode(end.body["value"])
+        stored = curator.ledger.value(end.body)
+        number = receipts.released_number(body, end.body | {"value": stored}, delta)
+        value = values.decode(stored)
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, Answer):
                 title = _title(one)
@@ -184,7 +185,7 @@ def _answer(answer: Answer) -> list[Markup]:
 def _sheets(ledger: Ledger) -> Iterator[tuple[str, list[list[Any]]]]:
     """Yield the answers of a ledger, each as the name and the rows of a sheet."""
     for entry in ledger.entries(kind="release"):
-        stored = values.decode(entry.body["value"]) if "value" in entry.body else ()
+        stored = values.decode(ledger.value(entry.body)) if "value" in entry.body else ()
         for i, one in enumerate(stored if isinstance(stored, tuple) else (stored,)):
             if isinstance(one, Answer):
                 yield f"entry {entry.body['charge']}" + (f" ({i + 1})" if i else ""), _cells(one, 0.95)

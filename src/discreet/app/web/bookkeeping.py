@@ -209,7 +209,7 @@ def charge_of(desk: Desk, request: Request, release: Visible) -> Any:
 def value_of(desk: Desk, request: Request, release: Visible) -> Any:
     """Return the value of a release, as JSON; a served one as its own question has it (`charge_of`)."""
     session = desk.session(request["dataset"], request["analyst"])
-    value = session.ledger.entry(release.release).body["value"]
+    value = session.ledger.value(session.ledger.entry(release.release).body)
     return value if release.served is None else shown_value(value, session.ledger.entry(release.served).body)
 
 

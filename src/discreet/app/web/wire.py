@@ -249,7 +249,7 @@ def live(desk: Desk, request: Request) -> Result:
         elif entry.kind == STATE and "value" in body and body.get("question") != latest:
             if not requests.is_shown(begun[int(body["version"])], options):
                 break
-            released.append({"table": body.get("table"), "value": body["value"]})
+            released.append({"table": body.get("table"), "value": session.ledger.value(body)})
     return {
         "number": options["number"],
         "mechanism": _registry.to_json(mechanism),
