@@ -9,6 +9,7 @@ from scipy.stats import binom
 
 import discreet as dp
 from discreet import InvalidInput, Unsupported
+from discreet.core.question import FormQuestion
 from discreet.mechanisms import AddNoise, Histogram, IntegerLaplace
 from discreet.query import Query, WorkloadQuery, mechanism
 from discreet.query.release import SMALL, SmallGroups
@@ -231,6 +232,7 @@ def test_tables_of_numbers_that_count_no_people_are_refused(tmp_path, where):
             WorkloadQuery(queries=(COUNT.partition(" ORDER")[0],), public=people.public, epsilon=1)
         ),
         lambda: people.ask(histogram),
+        lambda: people.ask(FormQuestion.of(Query(sql=COUNT, public=people.public, epsilon=1).question)),
         lambda: people.preview("SELECT ward, COUNT(*) AS n FROM visits GROUP BY ROLLUP(ward)", epsilon=1),
         lambda: people.watch(10, epsilon=1),
         lambda: people.stream("SELECT COUNT(*) AS n FROM visits", epsilon=1, horizon=3),

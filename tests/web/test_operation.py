@@ -246,7 +246,7 @@ def test_the_command_refuses_what_it_cannot_use_before_it_makes_anything(tmp_pat
     with pytest.raises(InvalidInput, match="cannot listen at 999"):
         serve._bind("999.1.1.1", 0)
     with pytest.raises(InvalidInput, match="no certificate"):
-        serve._check_tls("127.0.0.1", tmp_path / "none.pem", tmp_path / "none.pem", False)
+        serve.check_tls("127.0.0.1", tmp_path / "none.pem", tmp_path / "none.pem", False)
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match="cannot be made"):
         ServerStore(tmp_path / "file")

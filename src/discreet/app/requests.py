@@ -25,7 +25,8 @@ from ..session.base import QueryPreview
 from ..session.opening import TRIAL
 from ..tables.engines.postgres_tables import is_address
 from ..tables.engines.spark_files import is_several
-from ..tables.files import refuse_empty, stand_in
+from ..tables.files import codebooks_of, formatted, refuse_empty, several, stand_in
+from ..tables.fit import fit_of, ids_of, not_utf8, odd_lines
 
 
 def beside(data: str, suffix: str) -> Path:
@@ -236,30 +237,36 @@ def limits_json(policy: Policy) -> dict[str, Any]:
     return {name: _registry.to_json(limit) for name, limit in policy.limits.items()}
 
 
-def fit_json(
-    columns: dict[str, Any],
-    people: dict[str, str],
-    groups: dict[str, str],
-    not_utf8: str | None = None,
-    *,
-    lines: dict[str, str],
-    ids: dict[str, str],
-    noted: bool,
-    related: dict[str, Any],
-) -> dict[str, Any]:
-    """Return as JSON how well a table fits its schema: coarse but exact facts, for the steward only.
+def fit_facts(source: Any, schema: Path, ledger: Path, related: Mapping[str, Any]) -> dict[str, Any]:
+    """Return as JSON how well data and related tables fit a schema file: coarse but exact facts, for the
+    steward only. Where there is a ledger, an entry says so, written before anything is returned.
 
-    `columns` has, for each column, the shares of cells that are missing, unreadable and outside what the
-    schema declares; `people` and `groups` say how many people are over the limits on rows and groups,
-    `not_utf8` how many lines are not text in their encoding, `lines` how many have more or fewer fields than
-    the first, `ids` how many rows belong to nobody or to few, `noted` whether the ledger records that the
-    steward looked at the data, and `related` the same of lines of other tables, by their names.
+    "columns" has, for each column, the shares of cells that are missing, unreadable and outside what the
+    schema declares; "people" and "groups" say how many people are over the limits on rows and groups,
+    "not_utf8" how many lines are not text in their encoding, "lines" how many have more or fewer fields than
+    the first, "ids" how many rows belong to nobody or to few, "noted" whether the ledger records that the
+    steward looked at the data, and "related" the same of lines of other tables, by their names.
     "private" is false: the facts are not protected by noise.
     """
+    public = tables.load(schema)
+    source = formatted(several(source) or source, schema, public)
+    related = {name: formatted(several(of) or of, schema, public, name) for name, of in related.items()}
+    books = codebooks_of(schema, public)
+    engine = tables.connect(source, public, related=related or None, codebooks=books)
+    columns, people, groups = fit_of(engine)
+    ids, noted = ids_of(engine), ledger.exists()
+    undecodable = {name: share for name, of in related.items() if (share := not_utf8(of)) is not None}
+    lines = {name: odd_lines(of) for name, of in related.items()}
+    own: dict[str, Any] = {"lines": odd_lines(source), "ids": ids}
+    if (share := not_utf8(source)) is not None:
+        own["not_utf8"] = share
+    if noted:
+        named = [name for name, _ in public.schema]
+        Curator.open(ledger, engine).note("looked", {"what": "discreet check", "columns": named})
     shares = {name: dict(column_shares) for name, column_shares in columns.items()}
     facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
-    facts |= {"lines": lines, "ids": ids} | ({"related": related} if related else {})
-    return facts | ({} if not_utf8 is None else {"not_utf8": not_utf8})
+    others = {"related": {"lines": lines, "not_utf8": undecodable}} if related else {}
+    return facts | own | others
 
 
 def period_of(per: str | None, total: str | None, delta: float) -> Period | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import json
+from typing import TYPE_CHECKING
 
 from .. import _registry
 from .._public import Public
-from ..accounting.filters import BudgetFilter, Odometer, Reading
+from ..accounting.filters import BudgetFilter
 from ..accounting.lanes import Spent
 from . import segments, tickets, vault
 from .accounts import (
@@ -30,6 +31,9 @@ from .accounts import (
 from .ledger import Anchor, Ledger, Writer, canonical
 from .live_mechanisms import FED
 from .policy import Budget, Policy
+
+if TYPE_CHECKING:
+    from ..accounting.odometer import Reading
 
 __all__ = [
     "SERVED",
@@ -206,6 +210,8 @@ def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
     Theorem 3). `delta` is the delta at which the bound holds; by default that of the budget, or for a budget
     without a delta 1e-9, chosen by hand.
     """
+    from ..accounting.odometer import Odometer
+
     used_delta = delta if delta is not None else policy_of(ledger).budget.delta or 1e-9
     return Odometer(delta=used_delta, neighbors=public_of(ledger).neighbors).read(charged(ledger))
 

@@ -391,14 +391,14 @@ class Policy:
         return max(filter(None, (self.min_people, public.min_people, asked)), default=None)
 
     def check_people(self, mechanism: Any, public: Public) -> None:
-        """Refuse a mechanism that may show groups of fewer people than may be shown: a table of numbers that
-        does not count people. Models, copies and tests are no such tables."""
+        """Refuse a mechanism that may show groups of fewer people than may be shown: any that does not count
+        people, but for models, copies and tests, and for code of the steward's own."""
         least = self.least_people(public)
         if least is None or mechanism.least_people >= least:
             return
         with suppress(DescriptionError):
             kind = tag_of(type(mechanism))
-            if kind.partition(".")[0] in ("core", "query", "mechanisms", "matrix", "streaming"):
+            if kind.partition(".")[0] not in NO_TABLES:
                 raise Unsupported(
                     f"no group of fewer than {least:,} people is to be shown of this table (min_people), and "
                     f"{kind} does not count them. Ask one SELECT at a time, sql(...), without CUBE, ROLLUP "
@@ -512,6 +512,8 @@ def _check_budget(budget: Budget, public: Public, large_delta: bool, large_epsil
         )
 
 
+# The packages whose mechanisms release models, copies and tests, and no tables of numbers about people.
+NO_TABLES = ("adaptive", "learning", "local", "synthetic", "tabular")
 # The names of the limits beside the budgets.
 LIMITS = ("max_per_day", "max_per_question", "min_people")
 # The name of the steward among the analysts. It stands in ledgers, and never changes.

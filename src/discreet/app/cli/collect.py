@@ -21,7 +21,7 @@ from ..._errors import DescriptionError, InvalidInput, MissingExtra
 from ..._text import visible
 from . import forms
 from .forms import exact
-from .options import FORCE, JSON
+from .options import CERTIFICATE, FORCE, JSON, KEY
 from .parser import CommandGroup, Shell
 
 
@@ -215,6 +215,11 @@ def survey(
     host: str = typer.Option("127.0.0.1", "--host", help="The address to listen at."),
     port: int = typer.Option(8080, "--port", min=0, max=65535, help="The port to listen at."),
     name: list[str] = typer.Option([], "--name", help="A host name under which browsers reach it."),
+    certificate: Path = CERTIFICATE,
+    key: Path = KEY,
+    behind_tls: bool = typer.Option(
+        False, "--behind-tls", help="A proxy in front speaks TLS, and limits what one client sends."
+    ),
 ) -> None:
     """Serve a survey: each answer is randomized on the device, and only the report is sent. Reports are kept
     beside the file."""
@@ -222,11 +227,18 @@ def survey(
         import uvicorn
 
         from ..web.survey import build_survey
+        from .serve import check_tls
     except ImportError:
         raise MissingExtra.of("server", "a survey page needs FastAPI and uvicorn") from None
-    app = build_survey(file, hosts=(*name, host))
-    typer.echo(f"the survey is at http://{host}:{port}/ and its results at /results/{app.state.results}")
-    uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", server_header=False)
+    check_tls(host, certificate, key, behind_tls)
+    secure = bool(certificate or behind_tls)
+    app = build_survey(file, hosts=(*name, host), secure=secure, proxy=behind_tls)
+    scheme = "http" if certificate is None else "https"
+    typer.echo(f"the survey is at {scheme}://{host}:{port}/ and its results at /results/{app.state.results}")
+    uvicorn.run(
+        app, host=host, port=port, access_log=False, log_level="warning", server_header=False,
+        proxy_headers=False, ssl_certfile=certificate, ssl_keyfile=key,
+    )  # fmt: skip
 
 
 def _number(text: str, option: str = "--epsilon") -> Fraction:

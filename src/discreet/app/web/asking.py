@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import _registry, _require
 from ..._errors import InvalidInput
+from ...accounting.caps import requested_price_of
 from ...curator.accounts import Account
 from ...curator.policy import check_epsilon
 from ...mechanisms.statistics import length_of
@@ -135,6 +136,17 @@ def workload(desk: Desk, request: Request) -> Result:
     return {"answers": [requests.answer_json(answer, 0.95, session) for answer in answers]}
 
 
+def suggest(desk: Desk, request: Request) -> Result:
+    """Find narrower bounds of a column of numbers, or the limits with which a question errs least."""
+    session, options = session_of(desk, request)
+    price = options["epsilon"]
+    if "column" in options:
+        bounds = session.suggest(options["column"], epsilon=price)
+        return {"bounds": {"lower": bounds.lower, "upper": bounds.upper}}
+    limits = session.suggest_limits(options["sql"], epsilon=price)
+    return {"limits": {"rows": limits.rows, "groups": limits.groups, "error": limits.error}}
+
+
 def check_size(desk: Desk, mechanism: Any) -> None:
     """Refuse an answer with more rows than may be sent, or more cells than ten times that, before it is
     charged. The numbers of a released vector are its rows."""
@@ -173,3 +185,25 @@ def fit(desk: Desk, request: Request) -> Result:
         features=options.get("features"),
     )
     return model_json(fitted)
+
+
+def preview_fit(desk: Desk, request: Request) -> Result:
+    """Return the price of a model; free, and reads no data."""
+    session, options = session_of(desk, request)
+    estimator = estimator_of(options["estimator"])
+    return price_json(session, session._mechanism_for(estimator, options["target"], None), estimator.epsilon)
+
+
+def price_json(session: Session, mechanism: Any, epsilon: float) -> Result:
+    """Return what a mechanism would cost that is asked for with an epsilon, and what that does to the
+    budget."""
+    price = requested_price_of(mechanism)
+    cost = session.curator.preview(mechanism.event, analyst=session.analyst, requested_price=price)
+    return {
+        "event": mechanism.event.to_json(),
+        "epsilon": float(epsilon),
+        "delta": 0.0 if price is None else float(price.delta),
+        "admitted": cost.admitted,
+        "fits": cost.fits,
+        "budget": requests.cost_json(cost),
+    }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
@@ -310,6 +311,20 @@ def draft(desk: Desk, request: Request) -> Result:
     if isinstance(data, tables.Database):
         return {"schema": tables.draft(data.path, table=data.table)}
     return {"schema": tables.draft(data)}
+
+
+def fit_of(desk: Desk, request: Request) -> Result:
+    """Return how well a file fits the text of a schema (`requests.fit_facts`): for the steward only."""
+    options = request["options"]
+    ledger = requests.beside(options["data"], ".ledger")
+    # beside the data, as paths of related tables are relative to the schema's folder
+    schema = ledger.with_name(f"{ledger.name}.{os.getpid()}.part")
+    try:
+        schema.write_text(options["schema"], encoding="utf-8")
+        files = desk.folders.dataset({"data": options["data"], "schema": str(schema), "ledger": str(ledger)})
+        return requests.fit_facts(files["data"], schema, ledger, files["related"])
+    finally:
+        schema.unlink(missing_ok=True)
 
 
 def create(desk: Desk, request: Request) -> Result:

@@ -16,6 +16,7 @@ Assumes:   the server sends the page and the script of this package, and the bro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -36,14 +37,18 @@ from ... import _system, local
 from ..._errors import InvalidInput
 from ..._registry import to_json
 from . import bodies, charts
-from .auth import BODY_SECONDS, BoundedRequest
+from .auth import BODY_SECONDS, BoundedRequest, Rates
 from .problems import HTTPError
 from .rendering import TEMPLATES
-from .server import HEADERS, STATIC, Door
+from .server import HEADERS, STATIC, STRICT, Door
 
 # The keys of a survey file, and of each of its questions.
 _TOP = {"title", "about", "people", "question"}
 _KEYS = {"name", "text", "categories", "between", "epsilon"}
+# Reports of one address, which a school may share: one in ten seconds, and up to 200 at once. Chosen by hand.
+RATE, BURST = 0.1, 200
+# How surely shares are impossible that are said to be: one survey in 1,000 is accused wrongly. Not tuned.
+SURELY = 0.999
 # The fewest reports from which an estimate is shown, as the error of fewer is too large. Chosen by hand, not
 # tuned.
 FEWEST = 10
@@ -269,28 +274,47 @@ class ReportBody(bodies.Body):
 
 def results_of(question: SurveyQuestion, reports: list[Any]) -> dict[str, Any]:
     """Return the estimates of a question with their labels and their error at 95% confidence; all three are
-    None if there are fewer than `FEWEST` reports."""
+    None if there are fewer than `FEWEST` reports. "plausible": whether chance explains estimates that nobody
+    could have caused by answering, such as a share below 0."""
     facts: dict[str, Any] = {"name": question.name, "text": question.text, "reports": len(reports)}
     if len(reports) < FEWEST:
-        return facts | {"labels": None, "estimates": None, "error": None}
+        return facts | {"labels": None, "estimates": None, "error": None, "plausible": True}
     release = question.randomizer.estimate(reports)
-    error = float(release.error(0.95))
-    if question.categories is None:
-        return facts | {"labels": ["mean"], "estimates": [float(release.value)], "error": error}
-    shares = [float(share) for share in release.value]
-    return facts | {"labels": list(question.categories), "estimates": shares, "error": error}
+    values = [release.value] if question.categories is None else release.value
+    low, high = question.between or (0.0, 1.0)
+    most = float(release.error(SURELY))
+    return facts | {
+        "labels": list(question.categories or ["mean"]),
+        "estimates": [float(value) for value in values],
+        "error": float(release.error(0.95)),
+        "plausible": all(low - most <= value <= high + most for value in values),
+    }
 
 
-def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None = None) -> FastAPI:
+def _secret_of(path: Path) -> str:
+    """Return what is secret in the address of a survey's results: from a file that only its owner can read,
+    made at the first start."""
+    with contextlib.suppress(FileExistsError), os.fdopen(_system.create_file(path), "w") as file:
+        file.write(secrets.token_urlsafe(16))
+    secret = path.read_text(encoding="ascii", errors="replace").strip()
+    if len(secret) < 16:
+        raise InvalidInput(f"{path} holds no secret of 16 characters or more. Remove it, for a new one.")
+    return secret
+
+
+def build_survey(
+    path: Path, *, hosts: tuple[str, ...] = (), secure: bool = False, proxy: bool = False
+) -> FastAPI:
     """Return the application of a survey.
 
     `hosts` are names under which browsers reach the server, beside localhost. Its results are shown at
-    /results/SECRET, where the secret is `results` or else random: whoever runs the survey keeps it
-    (`app.state.results`).
+    /results/SECRET, the same at every start (`app.state.results`). `secure`: it is reached by TLS. `proxy`:
+    by way of a proxy, which limits what one client sends.
     """
     survey = load_survey(path)
+    secret = _secret_of(path.with_name(path.name + ".results"))
     reports = ReportStore(path.with_name(path.name + ".reports"), survey)
-    secret = results or secrets.token_urlsafe(16)
+    senders = Rates(RATE, BURST)
     app = FastAPI(title=survey.title, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.results, app.state.reports = secret, reports
 
@@ -308,6 +332,9 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
 
     @app.post("/reports")
     async def take(request: Request) -> JSONResponse:
+        if not proxy and not senders.take(request.client.host if request.client else "?"):
+            busy = "too many reports come from this address. Nothing was kept. Try again in a minute."
+            return HTTPError("TooManyRequests", busy, {"Retry-After": "60"}).response()
         body = bodies.parse(ReportBody, await BoundedRequest(request, bodies.LARGE, BODY_SECONDS).body())
         if problem := _problem(survey, body.reports):
             return HTTPError("InvalidInput", f"{problem} Nothing was kept.").response()
@@ -339,7 +366,7 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
         headers = dict(error.headers or {})
         return HTTPError(kind, message, headers, status=error.status_code).response()
 
-    headers = HEADERS | {"Referrer-Policy": "no-referrer"}
+    headers = HEADERS | {"Referrer-Policy": "no-referrer"} | (STRICT if secure else {})
     app.add_middleware(Door, names={"127.0.0.1", "localhost", "[::1]", *hosts}, headers=headers)
     return app
 

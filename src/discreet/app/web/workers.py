@@ -208,7 +208,7 @@ class Worker:
         has_opened = False
         try:
             # A draft has no ledger, and `create` makes or opens the ledger itself.
-            if request["verb"] not in ("draft", "create"):
+            if request["verb"] not in ("draft", "fit_of", "create"):
                 has_opened = self.open(request["dataset"])
                 if deadline - time.monotonic() < self.least_seconds:
                     return {"error": LATE, "touched": True}

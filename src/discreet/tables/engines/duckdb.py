@@ -36,8 +36,8 @@ from ..._public import Bounds, Public
 from ..columns import engine_types, id_kind_of, kind_of
 from ..files import Codebook, Csv, Files, several
 from ..source import Engine, EngineError, Memory, Source, literal, quoted
-from .base import TableEngine, too_late, unplanned, withheld
 from .duckdb_reading import EMPTY, WIDE, Database, TableReader, connection, file_kind, lock
+from .table_engine import TableEngine, too_late, unplanned, withheld
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
