@@ -205,13 +205,13 @@ def test_what_the_steward_did_is_in_it():
     with people.ledger.writing() as writer:
         writer.append("looked", {"what": "discreet check"})
     _, text, _ = run()
-    assert "Entered by hand: 1 (in the yearbook). The steward looked at the data 1 times" in text
+    assert "Entered by hand: 1 (in the yearbook). The steward looked at the data 1 times since" in text
     assert "1 as it was entered by hand" in text
     for shown in ("Groups are shown whatever their size", "Guard against slips: none."):
         assert shown in text
     people.curator.change_policy(replace(people.curator.policy, min_people=11, max_per_day=0.5))
     _, text, _ = run("--force")
-    assert "No group of fewer than 11 people is shown" in text
+    assert "In SQL a group of fewer than 11 people is shown with a small probability" in text
     assert "Guard against slips: 0.5 per day." in text
 
 

@@ -131,10 +131,7 @@ def _facts(curator: Books) -> dict[str, str]:
     guards = {"question": policy.max_per_question, "day": policy.max_per_day}
     facts = {
         "ask": ASK,
-        "small": f"No group of fewer than {least:,} people is shown, by its noisy number"
-        if least
-        else "Groups are "
-        "shown whatever their size, with their noise; groups that nobody declared pass a private selection",
+        "small": _SMALL[1].format(least) if least else _SMALL[0],
         "guards": " and ".join(f"{float(most):g} per {of}" for of, most in guards.items() if most) or "none",
         "software": __version__,
         "table": public.table,
@@ -176,6 +173,10 @@ def _facts(curator: Books) -> dict[str, str]:
     return {name: visible(text) for name, text in facts.items()}
 
 
+_SMALL = (
+    "Groups are shown whatever their size, with noise; those that nobody declared pass a private selection",
+    "In SQL a group of fewer than {:,} people is shown with a small probability, which the answer states",
+)
 _VARIANTS = {"rho": "Zero-concentrated DP", "delta": "Approximate DP", "epsilon": "Pure DP"}
 
 
