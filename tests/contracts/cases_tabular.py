@@ -289,7 +289,7 @@ CASES = [
         TARGETS[1:],
     ),
     case(
-        "output, squared, l1, replace",
+        "output, squared, replace",
         tabular.OutputPerturbation(public=REPLACED_NUMBERS, epsilon=1.0, delta=1e-3, **SQUARED),
         TARGETS,
         OTHER_TARGETS,
@@ -301,13 +301,7 @@ CASES = [
         TARGETS[1:],
     ),
     case(
-        "objective, squared, l1",
-        tabular.ObjectivePerturbation(public=NUMBERS, epsilon=2.0, **SQUARED),
-        TARGETS,
-        TARGETS[1:],
-    ),
-    case(
-        "objective, l1, delta",
+        "objective, strong, delta",
         tabular.ObjectivePerturbation(
             public=ADDED, design=DESIGN, epsilon=1.0, delta=0.25, regularization=2.0
         ),
@@ -323,7 +317,7 @@ CASES = [
         OTHER_TARGETS,
     ),
     case(
-        "gradient, squared, l1",
+        "gradient, squared",
         tabular.GradientPerturbation(public=NUMBERS, epsilon=1.0, delta=1e-3, steps=5, **SQUARED),
         TARGETS,
         TARGETS[1:],

@@ -333,9 +333,6 @@ def test_jitter_tells_equal_values_apart():
     assert without(source, entropy=SeededEntropy(3)).value != (7,) * 8
 
 
-# --- where the data ends ------------------------------------------------------------------------------------
-
-
 def test_errors_are_known_at_the_largest_confidence_below_one():
     highest, public = math.nextafter(1, 0), facts()
     many = ApproximateQuantiles(public=public, column="v", qs=(0.25, 0.5, 0.75), epsilon=1, step=1)
