@@ -41,7 +41,7 @@ _OTHERS: dict[str, str] = {}
 # server's worker, `discreet ledger`) imports them to read a description. A closed list: no part of a tag ever
 # becomes the name of a module. Modules that need torch come last, so that others are found without it.
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "accounting": ("accounting", "accounting.filters", "accounting.lanes"),
+    "accounting": ("accounting", "accounting.lanes"),
     "adaptive": ("adaptive", "adaptive.reference"),
     "core": ("core.question",),
     "curator": ("curator", "curator.policy"),
@@ -285,10 +285,16 @@ def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[],
 _PLAIN = frozenset({type(None), bool, int, str})
 
 
+# The metadata of a field that is left out of descriptions while it is None, so that what is described without
+# it, as in the keys of stored answers, stays the same text.
+OPTIONAL = {"optional": True}
+
+
 @functools.cache
-def _field_names(cls: Any) -> tuple[str, ...]:
-    """Return the names of the fields that the constructor of a dataclass takes."""
-    return tuple(field.name for field in dataclasses.fields(cls) if field.init)
+def _field_names(cls: Any) -> tuple[tuple[str, bool], ...]:
+    """Return the names of the fields that the constructor of a dataclass takes, each with whether it is one
+    that is left out while it is None."""
+    return tuple((f.name, f.metadata.get("optional", False)) for f in dataclasses.fields(cls) if f.init)
 
 
 def to_json(value: Any) -> Any:
@@ -297,7 +303,8 @@ def to_json(value: Any) -> Any:
     if kind in _PLAIN:
         return value
     if kind in _TAGS and dataclasses.is_dataclass(kind):
-        fields = {name: to_json(getattr(value, name)) for name in _field_names(kind)}
+        pairs = ((name, getattr(value, name), optional) for name, optional in _field_names(kind))
+        fields = {name: to_json(part) for name, part, optional in pairs if part is not None or not optional}
         return {"type": _TAGS[kind], **fields}
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
@@ -395,7 +402,7 @@ def _object(data: dict[str, Any]) -> Any:
         raise DescriptionError(f"{name} is a released value and has no JSON description.")
     if cls is None:
         raise DescriptionError(f"{name!r} is not a known type. Known are: {', '.join(sorted(_CLASSES))}.")
-    allowed = set(_field_names(cls))
+    allowed = {name for name, _ in _field_names(cls)}
     field_names = data.keys() - {"type"}
     if unknown := sorted(field_names - allowed):
         raise DescriptionError(f"{name} has no field {unknown[0]!r}. It has: {', '.join(sorted(allowed))}.")

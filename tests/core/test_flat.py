@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -164,6 +164,17 @@ def test_what_was_tampered_with_is_refused_or_keeps_its_price_often(seed: int) -
     assert sum(outcomes(seed=seed, times=2000)) > 100
 
 
+def test_a_mark_that_counts_without_a_pair_is_refused() -> None:
+    """Its statement could not be written: found by tampering."""
+    sql = "SELECT COUNT(*) FROM people WHERE town NOT IN (SELECT code FROM codes)"
+    query = Query(sql=sql, public=Shape("", "").public(), epsilon=1, rows=1, groups=1)
+    description = json.loads(text_of(query.question))
+    (mark,) = (row for row in description["form"] if row[0] == "mark")
+    mark[4] = ["list"]
+    with pytest.raises(DiscreetError, match="has none"):
+        from_json(description)
+
+
 def _row(i: int, *row: Any) -> Callable[[list[Any]], Any]:
     return lambda form: [*form[:i], list(row), *form[i + 1 :]]
 
@@ -257,6 +268,16 @@ def test_noise_that_was_made_for_less_is_refused_and_costs_nothing() -> None:
     description["noises"][0]["sensitivity"] = 1
     with pytest.raises(DiscreetError, match="made for less"):
         people.ask(from_json(description))
+    assert people.spent == 0
+
+
+def test_it_is_refused_where_small_groups_are_hidden() -> None:
+    """Its noisy numbers are those of all groups, and nothing of it counts people."""
+    people = dp.open(dp.tables.rand_hie(year=1), budget=dp.Budget(epsilon=2), ledger=":memory:")
+    people.curator.change_policy(replace(people.curator.policy, min_people=11))
+    query = Query(sql="SELECT COUNT(*) FROM rand_hie", public=people.public, epsilon=0.5, rows=1, groups=1)
+    with pytest.raises(DiscreetError, match="fewer than 11 people"):
+        people.ask(FormQuestion.of(query.question))
     assert people.spent == 0
 
 

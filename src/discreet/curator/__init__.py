@@ -7,6 +7,7 @@ from .. import _registry
 
 if TYPE_CHECKING:
     from . import books as books
+    from . import receipts as receipts
     from .curator import Curator as Curator
     from .keys import Key as Key
     from .ledger import Ledger as Ledger

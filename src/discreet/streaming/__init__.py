@@ -29,13 +29,8 @@ if TYPE_CHECKING:
     from .losses import SquaredDistance as SquaredDistance
     from .losses import SquaredLoss as SquaredLoss
     from .online import FollowTheApproximateLeader as FollowTheApproximateLeader
-    from .online import OnlineMirrorDescent as OnlineMirrorDescent
-    from .online import PrivateExperts as PrivateExperts
     from .online import PrivateSums as PrivateSums
     from .online import regret as regret
-    from .stream_statistics import DyadicCounts as DyadicCounts
-    from .stream_statistics import HashedBits as HashedBits
-    from .stream_statistics import PerUnit as PerUnit
     from .stream_statistics import Presence as Presence
 
 __all__, __getattr__, __dir__ = _registry.exports(__name__)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .marginal_trees import MST as MST
     from .marginal_trees import MWEM as MWEM
     from .marginal_trees import Independent as Independent
-    from .privbayes import PrivBayes as PrivBayes
     from .quality import CopyDistance as CopyDistance
     from .synthesizer import Fitted as Fitted
     from .table_domain import Domain as Domain
