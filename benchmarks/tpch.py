@@ -1,5 +1,5 @@
-"""TPC-H with one customer as the unit of privacy: which of its queries are answered as they are published, and
-how far answers at epsilon 1 are from those of plain DuckDB.
+"""TPC-H with one customer as the unit of privacy: which of its queries are answered as they are published,
+and how far answers at epsilon 1 are from those of plain DuckDB.
 
 The tables are as they are published: a line item belongs to the customer of its order (`Reference`). Data
 come from `tpchgen-cli` (in .venv-peers), at scale factor 0.1 unless TPCH_SCALE says otherwise; without it

@@ -191,11 +191,10 @@ def test_q6_forecasting_revenue_change(items):
         where l_shipdate >= date '1994-01-01' and l_shipdate < date '1994-01-01' + interval '1' year
           and l_discount between 0.06 - 0.01 and 0.06 + 0.01 and l_quantity < 24
         """,
-        # DuckDB adds decimals exactly; our numbers, and those of a column of doubles, are floats
         """
         select sum(l_extendedprice * l_discount) as revenue from lineitem
         where l_shipdate >= date '1994-01-01' and l_shipdate < date '1995-01-01'
-          and l_discount between 0.06::double - 0.01::double and 0.06::double + 0.01::double and l_quantity < 24
+          and l_discount between 0.05::double and 0.07::double and l_quantity < 24
         """,
         digits=-1,
     )
@@ -261,9 +260,7 @@ def shop(held):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_query_as_published_with_a_customer_as_the_unit(shop, name):
     sql = PUBLISHED[name]
-    # DuckDB adds decimals exactly; our numbers, and those of a column of doubles, are floats
-    plain = sql.replace(
-        "0.06 - 0.01 and 0.06 + 0.01", "0.06::double - 0.01::double and 0.06::double + 0.01::double"
-    )
+    # a bound is compared with a column of doubles: DuckDB makes 0.07 of the decimals, too, but of its own
+    plain = sql.replace("0.06 - 0.01 and 0.06 + 0.01", "0.05::double and 0.07::double")
     assert any(value for row in shop.theirs(plain) for value in row)
     shop.check(sql, plain, digits=-2 if name == "q1" else 2 if name in ("q8", "q14") else -1)

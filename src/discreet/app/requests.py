@@ -7,6 +7,7 @@ line.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,6 @@ from typing import Any
 from .. import _registry, tables
 from .. import session as sessions
 from .._errors import DiscreetError, InvalidInput
-from ..accounting.filters import FilterPreview as Cost
 from ..curator import STEWARD, Budget, Curator, Period, Policy, postgres_store
 from ..curator.policy import UNLIMITED
 from ..query import Answer
@@ -198,9 +198,16 @@ def shown_time(time: str | None, options: Mapping[str, Any]) -> str | None:
     return f"{time[:16]}Z" if time is not None and is_shown(time, options) else None
 
 
-def cost_json(cost: Cost) -> dict[str, Any]:
-    """Return the preview of a charge as JSON: what it would do to a budget."""
-    return dataclasses.asdict(cost)
+def account_line(account: Any) -> dict[str, Any]:
+    """Return an account as JSON; null is infinite."""
+    return {
+        "of": account.of,
+        "used": account.used,
+        "limit": float(account.rule.total),
+        "unit": account.rule.unit,
+        "pure": account.pure if math.isfinite(account.pure) else None,
+        "own_delta": account.own_delta,
+    }
 
 
 def preview_json(query_preview: QueryPreview) -> dict[str, Any]:
@@ -218,7 +225,7 @@ def preview_json(query_preview: QueryPreview) -> dict[str, Any]:
         "fits": query_preview.fits,
         "buys": query_preview.buys,
         "answered": query_preview.answered,
-        "budget": cost_json(query_preview.budget),
+        "budget": dataclasses.asdict(query_preview.budget),
     }
 
 
@@ -254,19 +261,18 @@ def fit_facts(source: Any, schema: Path, ledger: Path, related: Mapping[str, Any
     books = codebooks_of(schema, public)
     engine = tables.connect(source, public, related=related or None, codebooks=books)
     columns, people, groups = fit_of(engine)
-    ids, noted = ids_of(engine), ledger.exists()
-    undecodable = {name: share for name, of in related.items() if (share := not_utf8(of)) is not None}
-    lines = {name: odd_lines(of) for name, of in related.items()}
-    own: dict[str, Any] = {"lines": odd_lines(source), "ids": ids}
-    if (share := not_utf8(source)) is not None:
-        own["not_utf8"] = share
+    undecodable, lines, ids, noted = not_utf8(source), odd_lines(source), ids_of(engine), ledger.exists()
+    shares = {name: dict(column_shares) for name, column_shares in columns.items()}
+    facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
+    facts |= {"lines": lines, "ids": ids} | ({} if undecodable is None else {"not_utf8": undecodable})
+    if related:
+        broken = {name: share for name, of in related.items() if (share := not_utf8(of)) is not None}
+        others = {name: odd_lines(of) for name, of in related.items()}
+        facts |= {"related": {"lines": others, "not_utf8": broken}}
     if noted:
         named = [name for name, _ in public.schema]
         Curator.open(ledger, engine).note("looked", {"what": "discreet check", "columns": named})
-    shares = {name: dict(column_shares) for name, column_shares in columns.items()}
-    facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
-    others = {"related": {"lines": lines, "not_utf8": undecodable}} if related else {}
-    return facts | own | others
+    return facts
 
 
 def period_of(per: str | None, total: str | None, delta: float) -> Period | None:

@@ -215,6 +215,8 @@ def _scope(node: From) -> Scope:
         _naming({**child, **right}, *node.on, kind=Kind.BOOLEAN)
         if any(own.domain.kind is not inner.domain.kind for own, inner in node.pairs):
             raise QueryError("a mark compares values of two kinds.")
+        if node.counted and not node.pairs:
+            raise QueryError("a mark counts the values of its first pair, and has none.")
         counts = {f"{node.prefix}{end}": COUNTED for end in "nc" if node.counted}
         return {**child, f"{node.prefix}m": boolean(nullable=True), **counts}
     _naming(child, *node.keys, *(argument for _, argument in node.aggregates))

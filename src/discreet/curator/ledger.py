@@ -27,8 +27,7 @@ from .._errors import LedgerError, count_charges
 from . import entries as chains
 from .entries import GENESIS, Anchor, Entry, Row, canonical, chained, entry_of, set_aside, value_of, verify
 from .keys import Key, signed_by
-from .postgres_store import PostgresStore, is_pointer
-from .store import CONNECTED, FORMAT, PAGE, LedgerStore, Store, Tampered, Writing
+from .store import CONNECTED, FORMAT, PAGE, LedgerStore, Store, Tampered, Writing, is_pointer
 
 T = TypeVar("T")
 
@@ -273,6 +272,8 @@ class Ledger:
 def store_of(path: Path, *, durable: bool = True, remote: str | None = None) -> LedgerStore:
     """Return the store of a ledger's entries: the file itself, or the database that it points to."""
     if remote is not None or is_pointer(path):
+        from .postgres_store import PostgresStore
+
         return PostgresStore(path, remote, durable=durable)
     return Store(path, durable=durable)
 

@@ -40,7 +40,7 @@ from .._errors import DiscreetError, InvalidInput, LedgerError
 from ..tables import EngineError
 from ..tables.engines.postgres_tables import Address, driver
 from .entries import Row
-from .store import COLUMNS, FORMAT, PAGE, WAIT, HeldLock, Tampered, sync_folder
+from .store import COLUMNS, FORMAT, MARK, PAGE, WAIT, HeldLock, Tampered, is_pointer, sync_folder
 
 # The comment on the schema, by which a ledger is recognized.
 COMMENT = f"discreet ledger of format {FORMAT}"
@@ -137,10 +137,6 @@ def _comparison(schema: str) -> str:
     return f"SELECT coalesce(({lines}) = %s::text[], false) AS same, {rights} AS keeps_values"
 
 
-# The first line of a pointer, the file that says where the entries are; the address is the second.
-MARK = b"discreet ledger on PostgreSQL\n"
-# The smallest ledger in a file has one page of SQLite, of this many bytes; a pointer is shorter.
-_PAGE = 4096
 # Names of ledgers, which are names of schemas: they need no quotes in SQL, and are below PostgreSQL's limit
 # of 63 bytes.
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
@@ -163,19 +159,6 @@ def split(ledger: str) -> tuple[str, str]:
             "and does not begin with a digit, such as 'visits'."
         )
     return address, name or "discreet"
-
-
-def is_pointer(path: Path) -> bool:
-    """Return whether a file is a pointer: it says that its ledger is in a database.
-
-    Longer files are not opened: closing a ledger's file would drop the locks of a transaction that another
-    thread has open on it (`store`).
-    """
-    with suppress(OSError):
-        if path.stat().st_size < _PAGE:
-            with path.open("rb") as file:
-                return file.read(len(MARK)) == MARK
-    return False
 
 
 # Connections that are kept for later transactions, by the address and the name of the ledger: the process that

@@ -245,6 +245,25 @@ class LedgerStore(Protocol):
     def read_value(self, db: Any, digest: bytes) -> str | None: ...
 
 
+# The first line of a *pointer*, the file that says in which database the entries are (`postgres_store`).
+MARK = b"discreet ledger on PostgreSQL\n"
+# The smallest ledger in a file has one page of SQLite, of this many bytes; a pointer is shorter.
+_PAGE_BYTES = 4096
+
+
+def is_pointer(path: Path) -> bool:
+    """Return whether a file is a pointer: it says that its ledger is in a database.
+
+    Longer files are not opened: closing a ledger's file would drop the locks of a transaction that another
+    thread has open on it (`store`).
+    """
+    with suppress(OSError):
+        if path.stat().st_size < _PAGE_BYTES:
+            with path.open("rb") as file:
+                return file.read(len(MARK)) == MARK
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """Writes in one transaction of the file."""

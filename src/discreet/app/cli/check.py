@@ -35,24 +35,24 @@ def check(data: str = DATA, *, files: TableFiles, as_json: bool = JSON) -> None:
 def show_fit(data: str, schema: Path, ledger: Path, *, as_json: bool = False) -> None:
     """Print how well the data fit the schema file; where there is a ledger, an entry says so."""
     public = tables.load(schema)
-    tables_of = related_data(schema)
-    facts = fit_facts(data_of(data), schema, ledger, tables_of)
+    others = related_data(schema)
+    facts = fit_facts(data_of(data), schema, ledger, others)
     if as_json:
         print(json.dumps(facts))
         return
-    columns, people, groups, ids = (facts[name] for name in ("columns", "people", "groups", "ids"))
-    others = facts.get("related", {"lines": {}, "not_utf8": {}})
-    undecodable = {public.table: facts["not_utf8"]} if "not_utf8" in facts else {}
-    undecodable, lines = undecodable | others["not_utf8"], {public.table: facts["lines"]} | others["lines"]
-    paths = {public.table: data, **{name: str(of) for name, of in tables_of.items()}}
+    columns, groups, people = facts["columns"], facts["groups"], facts["people"]
     console = Console()
     table = Table("column", "missing", "does not convert", "outside", box=None, header_style="dim")
     for name, shares in columns.items():
         table.add_row(Text(name), *(shares[kind] for kind in ("missing", "unreadable", "outside")))
     console.print(table)
-    for hint in [*_line_hints(paths, undecodable, lines), *_hints(public, columns, ids)]:
+    related = facts.get("related", {"lines": {}, "not_utf8": {}})
+    lines = {public.table: facts["lines"], **related["lines"]}
+    undecodable = related["not_utf8"] | ({public.table: facts["not_utf8"]} if "not_utf8" in facts else {})
+    paths = {public.table: data, **{name: str(of) for name, of in others.items()}}
+    for hint in [*_line_hints(paths, undecodable, lines), *_hints(public, columns, facts["ids"])]:
         console.print(Text(hint, style="yellow"), soft_wrap=True)
-    for fact in _facts(public, columns, people, groups, ids):
+    for fact in _facts(public, columns, people, groups, facts["ids"]):
         console.print(Text(fact), soft_wrap=True)
     if warning := _cut_groups(public.unit, groups):
         console.print(Text(warning, style="yellow"), soft_wrap=True)

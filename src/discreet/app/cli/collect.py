@@ -1,4 +1,4 @@
-"""`discreet collect plan | randomize | estimate | browser | compare`: local differential privacy on the
+"""`discreet collect plan | randomize | estimate | browser`: local differential privacy on the
 command line; and `discreet collect survey.toml`, a survey in the browser.
 
 Each command imports the library when it is run, so that --help does not wait for it.
@@ -176,35 +176,6 @@ def browser(
     description = {"client": randomizer.client(), "header": _header(randomizer, labels)}
     forms.write(description_file, json.dumps(description) + "\n", force=force)
     typer.echo(f"{visible(str(script))} and {visible(str(description_file))} are written")
-
-
-@collect.command()
-def compare(
-    out: Path = typer.Option(Path("local.png"), "--out", "-o", help="Where the picture goes."),
-    epsilon: str = typer.Option("1", "--epsilon", "-e", help="The epsilon of each model."),
-    runs: int = typer.Option(50, "--runs", min=1, help="How often each count is repeated."),
-    force: bool = FORCE,
-    as_json: bool = JSON,
-) -> None:
-    """Measure the error of one count in the local, the shuffle and the central model, for 100 to 100,000
-    people."""
-    from ...sampling import Entropy
-    from .. import plots
-
-    # `picture` returns None only for None; `or out` is for the type checker.
-    out = forms.picture(out) or out
-    forms.check(out, force=force, makes_folder=True)
-    counts = (100, 1000, 10_000, 100_000)
-    price = float(_number(epsilon))
-    curves = plots.measure_counts(epsilon=price, counts=counts, runs=runs, entropy=Entropy())
-    if not as_json:
-        table = Table("people", *curves)
-        for people, *errors in zip(counts, *curves.values(), strict=True):
-            table.add_row(f"{people}", *(f"{error:.3g}" for error in errors))
-        Console().print(table)
-    path = plots.against_central(out, counts, curves, price)
-    facts = {"people": counts, "errors": curves, "picture": str(path)}
-    typer.echo(json.dumps(facts) if as_json else f"picture saved as {visible(str(path))}")
 
 
 @collect.command()

@@ -6,14 +6,12 @@ has open.
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from ... import _registry, _require
 from ..._errors import InvalidInput
 from ...accounting.caps import requested_price_of
-from ...curator.accounts import Account
 from ...curator.policy import check_epsilon
 from ...mechanisms.statistics import length_of
 from ...query import Query, WorkloadQuery
@@ -39,19 +37,7 @@ def account_json(session: Session) -> dict[str, Any]:
         "limit": float(account.rule.total),
         "unit": account.rule.unit,
         "budget": _registry.to_json(budget),
-        "accounts": [_account_line(account) for account in accounts],
-    }
-
-
-def _account_line(account: Account) -> dict[str, Any]:
-    """Return an account as JSON; null is infinite."""
-    return {
-        "of": account.of,
-        "used": account.used,
-        "limit": float(account.rule.total),
-        "unit": account.rule.unit,
-        "pure": account.pure if math.isfinite(account.pure) else None,
-        "own_delta": account.own_delta,
+        "accounts": [requests.account_line(account) for account in accounts],
     }
 
 
@@ -179,11 +165,7 @@ def fit(desk: Desk, request: Request) -> Result:
     """Fit a described estimator; the model comes back as JSON."""
     session, options = session_of(desk, request)
     estimator = estimator_of(options["estimator"])
-    fitted = session.fit(
-        estimator,
-        target=options.get("target"),
-        features=options.get("features"),
-    )
+    fitted = session.fit(estimator, target=options.get("target"), features=options.get("features"))
     return model_json(fitted)
 
 
@@ -205,5 +187,5 @@ def price_json(session: Session, mechanism: Any, epsilon: float) -> Result:
         "delta": 0.0 if price is None else float(price.delta),
         "admitted": cost.admitted,
         "fits": cost.fits,
-        "budget": requests.cost_json(cost),
+        "budget": asdict(cost),
     }

@@ -114,15 +114,9 @@ def spending(desk: Desk, request: Request) -> Result:
     has_limit = per is None or per.limit is not None
     return {
         "charges": charges,
-        "accounts": [_account_line(owned.all()[0]) for owned in owners],
-        "together": _account_line(owners[0].all()[-1]) if has_limit else None,
+        "accounts": [requests.account_line(owned.all()[0]) for owned in owners],
+        "together": requests.account_line(owners[0].all()[-1]) if has_limit else None,
     }
-
-
-def _account_line(account: Any) -> Result:
-    """Return an account as JSON; its amounts are in the unit that it names."""
-    limit, unit = float(account.rule.total), account.rule.unit
-    return {"of": account.of, "used": account.used, "limit": limit, "unit": unit}
 
 
 def _epsilon_alone(event: Any, delta: float) -> float | None:

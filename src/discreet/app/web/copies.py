@@ -145,12 +145,7 @@ def ask_copy(desk: Desk, request: Request) -> Result:
         )
     answer = SyntheticAnswer(table)
     rows = [[_json_value(value) for value in row.values()] for row in table.to_pylist()]
-    return {
-        "columns": table.column_names,
-        "rows": rows,
-        "note": answer.note,
-        "table": values.encode(table),
-    }
+    return {"columns": table.column_names, "rows": rows, "note": answer.note, "table": values.encode(table)}
 
 
 def _json_value(value: Any) -> Any:

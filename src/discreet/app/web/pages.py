@@ -32,21 +32,11 @@ from ...curator import values
 from ...query.parse import plain_or_quoted
 from . import api, charts
 from .api import facts_of
-from .auth import (
-    BEGUN,
-    UNKNOWN,
-    Bounded,
-    OpenId,
-    check_origin,
-    cookie_name,
-    desk_of,
-    granted,
-    store_of,
-)
+from .auth import BEGUN, UNKNOWN, Bounded, OpenId, check_origin, cookie_name, desk_of, granted, store_of
 from .charts import harmless
 from .problems import HTTPError
 from .rendering import Anybody, Asker, Reader, form_of, render
-from .server_store import Dataset, Person, same
+from .server_store import Person, same
 
 LOG = logging.getLogger("discreet.access")
 router = APIRouter(route_class=Bounded)
@@ -79,14 +69,14 @@ def column_facts(public: Any) -> list[dict[str, Any]]:
     """Return the name of each column, its declared facts in words, all its values where these are more than
     the words name, and whether it holds numbers."""
     return [
-        {"name": name, "kind": _kind(facts), "more": _values(facts), "number": isinstance(facts, Bounds)}
+        {
+            "name": name,
+            "kind": _kind(facts),
+            "more": facts.values if isinstance(facts, Categories) and len(facts.values) > 6 else (),
+            "number": isinstance(facts, Bounds),
+        }
         for name, facts in public.schema
     ]
-
-
-def _values(facts: Any) -> tuple[Any, ...]:
-    """Return the declared values of a column if there are more than `_kind` names."""
-    return facts.values if isinstance(facts, Categories) and len(facts.values) > 6 else ()
 
 
 def _kind(facts: Any) -> str:
@@ -201,9 +191,9 @@ async def run(request: Request, name: str, person: Asker) -> HTMLResponse:
     dataset = granted(request, name, person)
     desk, fresh = desk_of(request), form.get("fresh") == "on"
     answer = facts_of(await desk.ask("sql", person, dataset, **question_options(form), fresh=fresh))
-    description = facts_of(await desk.look("describe", person, dataset))
+    description = await api.looked(request, name, person, "describe")
     bought = _registry.from_json(answer["answer"])
-    odds = await price_in_odds(request, dataset, person, bought)
+    odds = await _odds(request, name, person, answer["event"], bought.delta)
     facts = answer_facts(bought) | {"odds": odds}
     return render(
         request, "answer.html", name=name, account=description["account"],
@@ -224,10 +214,10 @@ async def suggest(request: Request, name: str, person: Asker) -> HTMLResponse:
     return render(request, "suggested.html", **found, **asked)
 
 
-async def price_in_odds(request: Request, dataset: Dataset, person: Person, answer: Any) -> str:
-    """Return what the price of an answer means as odds. A worker computes it, because it may take seconds."""
-    options = {"event": answer.event.to_json(), "delta": float(answer.delta or 0.0)}
-    sentence: str = facts_of(await desk_of(request).look("odds", person, dataset, **options))["odds"]
+async def _odds(request: Request, name: str, person: Person, event: Any, delta: Any) -> str:
+    """Return what a price means as odds. A worker computes it, because it may take seconds."""
+    options = {"event": event, "delta": float(delta or 0.0)}
+    sentence: str = (await api.looked(request, name, person, "odds", **options))["odds"]
     return sentence
 
 
@@ -296,7 +286,7 @@ async def release_page(request: Request, name: str, number: int, person: Asker) 
     if not hasattr(answer, "columns"):
         raw = json.dumps(line["value"], indent=1)
         return render(request, "release.html", person=person, name=name, number=number, raw=raw, line=line)
-    odds = await price_in_odds(request, granted(request, name, person), person, answer)
+    odds = await _odds(request, name, person, line["event"], answer.delta)
     facts = answer_facts(answer) | {"odds": odds}
     return render(
         request, "release.html", person=person, name=name, number=number, raw=None, line=line, **facts
@@ -388,8 +378,7 @@ async def _price_page(
 ) -> HTMLResponse:
     """Show the price of a model or a copy, and what it would do to the budget."""
     facts = await api.looked(request, name, person, verb, **options)
-    price = {"event": facts["event"], "delta": facts["delta"]}
-    odds = (await api.looked(request, name, person, "odds", **price))["odds"]
+    odds = await _odds(request, name, person, facts["event"], facts["delta"])
     label = form.get("label", "Budget")[:20]
     return render(request, "price.html", name=name, facts=facts, cost=facts["budget"], odds=odds, label=label)
 
@@ -478,8 +467,8 @@ async def model_file(request: Request, name: str, job: str, person: Asker) -> Re
 @router.get("/data/{name}/copies")
 async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Show the form that makes a synthetic copy, and the copies that can be downloaded or asked."""
-    dataset, desk = granted(request, name, person), desk_of(request)
-    facts = facts_of(await desk.look("describe", person, dataset))
+    facts = await api.looked(request, name, person, "describe")
+    oldest_first = (await api.looked(request, name, person, "copies", last=100))["copies"]
     public = _registry.from_json(facts["public"])
     # A copy has no column of free text, and none that identifies people.
     left_out = {column for column, fact in public.schema if isinstance(fact, Text)} | {public.unit.column}
@@ -487,16 +476,9 @@ async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
     return render(
         request, "copies.html", person=person, name=name, columns=columns, account=facts["account"],
         own_budget=facts["own_budget"], verb="synthesize",
-        jobs=_jobs(request, name, person, "synthesize"), max_seconds=desk.settings.job_seconds,
-        copies=(await _copies(request, name, person)), table=public.table,
+        jobs=_jobs(request, name, person, "synthesize"), copies=oldest_first[::-1], table=public.table,
+        max_seconds=desk_of(request).settings.job_seconds,
     )  # fmt: skip
-
-
-async def _copies(request: Request, name: str, person: Person) -> list[dict[str, Any]]:
-    """Return the latest synthetic copies that the person may see, the newest first."""
-    reply = await api.looked(request, name, person, "copies", last=100)
-    oldest_first: list[dict[str, Any]] = reply["copies"]
-    return oldest_first[::-1]
 
 
 async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[str, Any], dict[str, str]]:
@@ -507,12 +489,9 @@ async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[
     # More fields than `form_of` allows: there is one for each chosen column.
     raw = await request.form(max_fields=2000, max_files=1)
     form = {field: value for field, value in raw.items() if isinstance(value, str)}
-    try:
-        epsilon, bins = float(form.get("epsilon", "")), int(form.get("bins") or 10)
-    except ValueError:
-        raise InvalidInput("epsilon and the number of bins are numbers. Nothing was charged.") from None
-    if not (math.isfinite(epsilon) and epsilon > 0 and 1 <= bins <= 1000):
-        raise InvalidInput("epsilon is above 0, and there are 1 to 1,000 bins. Nothing was charged.")
+    (epsilon, _), bins = _price_and_time(request, form), form.get("bins") or "10"
+    if not (bins.isdecimal() and len(bins) < 5 and 1 <= int(bins) <= 1000):
+        raise InvalidInput("there are 1 to 1,000 bins. Nothing was charged.")
     names = [str(value) for value in raw.getlist("columns")]
     if not names:
         raise InvalidInput("choose at least one column. Nothing was charged.")
@@ -520,7 +499,7 @@ async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[
     public = _registry.from_json(facts["public"])
     binned = {column for column, fact in public.schema if isinstance(fact, Bounds | Dates)}
     options = {"epsilon": epsilon, "method": form.get("method") or "auto", "columns": names}
-    return options | {"bins": {column: bins for column in names if column in binned}}, form
+    return options | {"bins": {column: int(bins) for column in names if column in binned}}, form
 
 
 @router.post("/data/{name}/copies/preview")

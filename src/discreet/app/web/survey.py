@@ -30,7 +30,7 @@ from typing import IO, Annotated, Any
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
-from pydantic import Field
+from pydantic import Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from ... import _system, local
@@ -42,9 +42,6 @@ from .problems import HTTPError
 from .rendering import TEMPLATES
 from .server import HEADERS, STATIC, STRICT, Door
 
-# The keys of a survey file, and of each of its questions.
-_TOP = {"title", "about", "people", "question"}
-_KEYS = {"name", "text", "categories", "between", "epsilon"}
 # Reports of one address, which a school may share: one in ten seconds, and up to 200 at once. Chosen by hand.
 RATE, BURST = 0.1, 200
 # How surely shares are impossible that are said to be: one survey in 1,000 is accused wrongly. Not tuned.
@@ -98,54 +95,61 @@ class Survey:
         }
 
 
+Label = Annotated[str, Field(min_length=1)]
+
+
+class QuestionFacts(bodies.Body):
+    """A question of a survey file: of `categories` and `between` (two bounds) it has one."""
+
+    name: str | None = None
+    text: str
+    epsilon: int | float
+    categories: Annotated[list[Label], Field(min_length=2)] | None = None
+    between: Annotated[list[int | float], Field(min_length=2, max_length=2)] | None = None
+
+    def asked(self, number: int, people: int) -> SurveyQuestion:
+        """Return the question, the one with this number; by the expected number of `people` its randomizer is
+        chosen."""
+        name, labels = self.name or f"question{number}", tuple(self.categories or ())
+        if (self.categories is None) == (self.between is None) or len(set(labels)) < len(labels):
+            raise InvalidInput(
+                f"question {number} needs either categories, which differ, or between. Nothing was served."
+            )
+        if self.between is None:
+            oracle = local.best(epsilon=self.epsilon, domain=len(labels), people=people)
+            return SurveyQuestion(name, self.text, labels, None, oracle)
+        low, high = self.between
+        mean = local.HybridMean(epsilon=self.epsilon, low=low, high=high)
+        return SurveyQuestion(name, self.text, None, (float(low), float(high)), mean)
+
+
+class SurveyFacts(bodies.Body):
+    """A survey file, and how many people are expected to answer."""
+
+    title: str = "A survey"
+    about: str = ""
+    people: int = 1000
+    question: Annotated[list[QuestionFacts], Field(min_length=1)]
+
+
 def load_survey(path: Path) -> Survey:
     """Read a survey file (TOML). A file with a mistake is refused, and the message names the first one."""
     try:
-        facts = tomllib.loads(path.read_text(encoding="utf-8"))
+        facts = SurveyFacts(**tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InvalidInput(
             f"the survey {str(path)!r} cannot be read: {(error.strerror or type(error).__name__).lower()}. "
             f"Nothing was served. docs/server.md shows how one is written."
         ) from None
     except ValueError as error:
+        wrong = bodies.problem(error.errors()[0]) if isinstance(error, ValidationError) else str(error)
         raise InvalidInput(
-            f"{str(path)!r} cannot be read as a survey: {error}. Nothing was served."
+            f"{str(path)!r} cannot be read as a survey: {wrong}. Nothing was served."
         ) from None
-    if unknown := sorted(facts.keys() - _TOP):
-        raise InvalidInput(f"a survey has no {unknown[0]!r}; it has {', '.join(sorted(_TOP))}.")
-    # One table of TOML for each [[question]].
-    question_tables = facts.get("question")
-    if not isinstance(question_tables, list) or not question_tables:
-        raise InvalidInput("a survey has one [[question]] or more. Nothing was served.")
-    people = facts.get("people", 1000)
-    questions = tuple(_question(table, i, people) for i, table in enumerate(question_tables))
+    questions = tuple(q.asked(number, facts.people) for number, q in enumerate(facts.question, 1))
     if len({question.name for question in questions}) < len(questions):
         raise InvalidInput("the names of questions must differ. Nothing was served.")
-    return Survey(str(facts.get("title", "A survey")), str(facts.get("about", "")), questions)
-
-
-def _question(facts: Any, i: int, people: Any) -> SurveyQuestion:
-    """Return question number i (from 0) of a survey file; `people` is how many answers are expected, by which
-    the randomizer is chosen."""
-    if not isinstance(facts, dict) or facts.keys() - _KEYS or not {"text", "epsilon"} <= facts.keys():
-        raise InvalidInput(
-            f"question {i + 1} needs text and epsilon, and categories or between; its keys are "
-            f"among {', '.join(sorted(_KEYS))}. Nothing was served."
-        )
-    categories, between = facts.get("categories"), facts.get("between")
-    if (categories is None) == (between is None):
-        raise InvalidInput(f"question {i + 1} needs either categories or between. Nothing was served.")
-    name = str(facts.get("name", f"question{i + 1}"))
-    if categories is not None:
-        valid = isinstance(categories, list) and all(isinstance(c, str) and c for c in categories)
-        if not valid or len(set(categories)) < max(2, len(categories)):
-            raise InvalidInput(f"question {i + 1}: categories are two different texts or more.")
-        randomizer: Any = local.best(epsilon=facts["epsilon"], domain=len(categories), people=people)
-        return SurveyQuestion(name, str(facts["text"]), tuple(categories), None, randomizer)
-    if not isinstance(between, list) or len(between) != 2:
-        raise InvalidInput(f"question {i + 1}: between is two bounds, such as [0, 120].")
-    mean = local.HybridMean(epsilon=facts["epsilon"], low=between[0], high=between[1])
-    return SurveyQuestion(name, str(facts["text"]), None, (float(between[0]), float(between[1])), mean)
+    return Survey(facts.title, facts.about, questions)
 
 
 class ReportStore:

@@ -475,16 +475,6 @@ def engine_of(source: Source) -> Engine:
     return memory_engine
 
 
-def dialect_of(source: Source) -> Dialect:
-    """Return the dialect of the engine that answers for a source, without making an engine."""
-    if isinstance(source, Engine):
-        return source.dialect
-    # Imported late, as in `TableEngine.dialect`.
-    from .duckdb_dialect import DUCKDB
-
-    return DUCKDB
-
-
 def ask_open_rows(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
     """Return the rows of one SQL query about `tables`, which maps names to rows. The query can reach neither
     files nor the network.
