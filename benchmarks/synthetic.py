@@ -207,7 +207,7 @@ def compare_with_rival(figures: Figures) -> bool:
 
 
 def baselines(figures: Figures) -> bool:
-    for method in ("mwem", "privbayes", "independent"):
+    for method in ("mwem", "independent"):
         pairs, triples, seconds, _ = measure_error(runs=1, method=method)
         figures[method] = [pairs, triples]
         say(method, f"pairs {pairs:.4f}  triples {triples:.4f}  {seconds:.1f} CPU-s  (one run)")

@@ -1,14 +1,14 @@
 """Other heads and more views of each image, and networks from pixels, for the table of private vision.
 
     python -m benchmarks.vision_heads --sets mnist fashion_mnist
-    python -m benchmarks.vision_heads --sets cifar10_jpeg --parts network
+    python -m benchmarks.vision_heads --sets cifar10_jpeg --parts network --runs 3
     python -m benchmarks.vision_heads --sets cifar10_jpeg --parts pixels --epsilons 3 6.78 7.53 8 --runs 3
 
 `network`: a small convolutional network on scattering maps, as Tramer & Boneh 2021 (arXiv:2011.11660) train
-it, with tanh and with ReLU. `views`: augmentation multiplicity for the linear model. The rows of an image and
-of the same image moved by a pixel are rows of one unit, whose mean gradient is clipped, so that the price is
-what it was (De et al. 2022, arXiv:2204.13650). `pixels`: a small convolutional network that is trained from
-pixels, with tanh; `--paper` takes the large network of Papernot et al. 2021 (arXiv:2007.14191) for
+it, with tanh, or with `--relu`. `views`: augmentation multiplicity for the linear model. The rows of an image
+and of the same image moved by a pixel are rows of one unit, whose mean gradient is clipped, so that the price
+is what it was (De et al. 2022, arXiv:2204.13650). `pixels`: a small convolutional network that is trained
+from pixels, with tanh; `--paper` takes the large network of Papernot et al. 2021 (arXiv:2007.14191) for
 photographs.
 """
 
@@ -30,20 +30,18 @@ from discreet.sampling import Entropy
 
 from . import vision
 from .vision import BARS, DELTA, SETTINGS, SHAPES, Data, Settings, say
-from .vision_choice import LEARN, MEASURE, Choice
+from .vision_choice import LEARN, MEASURE
 
 try:
     import torch
 except ImportError:
     torch = None  # type: ignore[assignment]
 
-# Chosen on Kuzushiji-MNIST by `--choose` (docs/images.md).
-NETWORK = Settings(share=0.0, directions=1, clip=0.1, rate=2.0)
-RATES = (0.25, 0.5, 1.0, 2.0)
-# From pixels. The rate was chosen by `--choose --parts pixels`, on training images of look-alikes
+# Round numbers. The learning rates were chosen by `--choose`, on training images of look-alikes
 # (docs/images.md).
 PIXELS = Settings(share=0.0, directions=1, steps=100, batch=2048, clip=0.1, rate=1.6)
-PIXEL_RATES = (0.2, 0.4, 0.8, 1.6, 3.2)
+NETWORK = PIXELS._replace(rate=3.2)
+RATES = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 # Pixels down and to the right by which the views of an image are moved.
 MOVES = [(0, 0), (1, 1), (-1, -1)]
 
@@ -108,20 +106,20 @@ def _paper() -> list[Any]:
     return [*layers, nn.AvgPool2d(4), nn.Flatten()]
 
 
-def from_pixels(name: str, folder: Path, epsilons: list[float], runs: int, paper: bool) -> None:
-    """Measure a network that is trained from the pixels of a set, at each epsilon."""
-    (x, y), (x_test, y_test) = (_rows_of_pixels(folder, name, part) for part in ("train", "test"))
-    data = Data(x, y, x_test, y_test, directions=None)
+def measured(what: str, data: Data, epsilons: list[float], settings: Settings, runs: int, head: Any) -> None:
+    """Print mean and deviation of the accuracy of several runs at each epsilon."""
     for epsilon in epsilons:
-        done = [
-            vision.accuracy(data, epsilon, PIXELS, seed, lambda _: Pixels(SHAPES[name], paper))
-            for seed in range(runs)
-        ]
+        done = [vision.accuracy(data, epsilon, settings, seed, head) for seed in range(runs)]
         right = np.array([run[0] for run in done])
         deviation = f" +- {right.std(ddof=1):.2%}" if runs > 1 else ""
         each = ", ".join(f"{one:.2%}" for one in right)
         cpu = np.mean([run[2] for run in done])
-        say(f"{name}, pixels", f"{right.mean():.2%}{deviation} at {epsilon} ({each}); {cpu:.0f} CPU-s a run")
+        say(what, f"{right.mean():.2%}{deviation} at {epsilon} ({each}); {cpu:.0f} CPU-s a run")
+
+
+def pixels_of(folder: Path, name: str) -> Data:
+    (x, y), (x_test, y_test) = (_rows_of_pixels(folder, name, part) for part in ("train", "test"))
+    return Data(x, y, x_test, y_test, directions=None)
 
 
 def _rows_of_pixels(folder: Path, name: str, part: str) -> tuple[Any, Any]:
@@ -131,38 +129,28 @@ def _rows_of_pixels(folder: Path, name: str, part: str) -> tuple[Any, Any]:
     return (images / 255).half(), labels
 
 
-def network(name: str, folder: Path, cache: Path, epsilon: float) -> None:
-    """Measure the network on the test images of a set."""
-    data = vision.prepared(name, folder, cache, validate=False, settings=NETWORK)
-    for activation in (torch.nn.Tanh, torch.nn.ReLU):
-        right, spent, cpu = vision.accuracy(data, epsilon, NETWORK, 0, head_of(name, activation))
-        say(f"{name}, network", f"{activation.__name__}: {right:.2%} at {spent:.4f}; {cpu:.0f} CPU-s")
-
-
 def head_of(name: str, activation: Any) -> Any:
     return lambda width: Maps(width, SHAPES[name], activation)
 
 
-def choose(folder: Path) -> None:
-    """Compare learning rates of the network on Kuzushiji-MNIST, with the noise for 60,000 images."""
-    data = Choice(folder, seeds=1).data("kmnist", NETWORK)._replace(people=60_000)
-    for rate in RATES:
-        right, _, cpu = vision.accuracy(
-            data, 2.93, NETWORK._replace(rate=rate), 0, head_of("kmnist", torch.nn.Tanh)
-        )
-        say("kmnist, network", f"rate {rate:g}, Tanh: {right:.2%}; {cpu:.0f} CPU-s")
+def pixel_head(name: str, paper: bool = False) -> Any:
+    return lambda _: Pixels(SHAPES[name], paper)
 
 
-def choose_from_pixels(folder: Path) -> None:
-    """Compare learning rates of networks from pixels, on training images that stand for all."""
+def choose(part: str, folder: Path, cache: Path) -> None:
+    """Compare learning rates of the networks of a part on training images that stand for all."""
+    of_pixels = part == "pixels"
+    settings = PIXELS if of_pixels else NETWORK
     for name in ("mnist", "fashion_mnist"):
-        x, y = _rows_of_pixels(folder, name, "train")
+        if of_pixels:
+            (x, y), head = _rows_of_pixels(folder, name, "train"), pixel_head(name)
+        else:
+            prepared = vision.prepared(name, folder, cache, validate=True, settings=NETWORK)
+            x, y, head = prepared.x, prepared.y, head_of(name, torch.nn.Tanh)
         kept = slice(LEARN, LEARN + MEASURE)
-        data = Data(x[:LEARN], y[:LEARN], x[kept], y[kept], directions=None, people=len(x))
-        for rate in PIXEL_RATES:
-            settings = PIXELS._replace(rate=rate)
-            right, _, cpu = vision.accuracy(data, 2.93, settings, 0, lambda _: Pixels((1, 28, 28)))
-            say(f"{name}, pixels", f"rate {rate:g}: {right:.2%}; {cpu:.0f} CPU-s")
+        data = Data(x[:LEARN], y[:LEARN], x[kept], y[kept], directions=None, people=60_000)
+        for rate in RATES:
+            measured(f"{name}, {part}, rate {rate:g}", data, [2.93], settings._replace(rate=rate), 1, head)
 
 
 def moved(images: Any, down: int, right: int) -> Any:
@@ -218,32 +206,35 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--epsilons", nargs="+", type=float, default=[], help="of networks; the last by default"
     )
-    parser.add_argument("--runs", type=int, default=1, help="how many from pixels for each epsilon")
+    parser.add_argument("--runs", type=int, default=1, help="how many networks for each epsilon")
+    parser.add_argument("--relu", action="store_true", help="ReLU in the network on scattering maps")
     parser.add_argument("--paper", action="store_true", help="the large network for photographs, from pixels")
-    parser.add_argument("--choose", action="store_true", help="compare learning rates of a network instead")
+    parser.add_argument("--choose", action="store_true", help="compare learning rates of networks instead")
     return parser.parse_args()
 
 
 def main() -> int:
     chosen = options()
-    of_pixels = "pixels" in chosen.parts
-    needed = chosen.sets
-    if chosen.choose:
-        needed = ["mnist", "fashion_mnist"] if of_pixels else ["kmnist"]
+    needed = ["mnist", "fashion_mnist"] if chosen.choose else chosen.sets
     if torch is None or not all((chosen.data / f"{name}.npz").exists() for name in needed):
         print("vision_heads: PyTorch or the data are missing (--data is their folder); nothing was measured")
         return 0
     torch.set_num_threads(1)
     if chosen.choose:
-        (choose_from_pixels if of_pixels else choose)(chosen.data)
+        for part in set(chosen.parts) - {"views"}:
+            choose(part, chosen.data, chosen.cache)
         return 0
+    activation = torch.nn.ReLU if chosen.relu else torch.nn.Tanh
     for name in chosen.sets:
         epsilons = chosen.epsilons or list(BARS[name])[-1:]
         if "network" in chosen.parts:
-            for epsilon in epsilons:
-                network(name, chosen.data, chosen.cache, epsilon)
-        if of_pixels:
-            from_pixels(name, chosen.data, epsilons, chosen.runs, chosen.paper)
+            data = vision.prepared(name, chosen.data, chosen.cache, validate=False, settings=NETWORK)
+            head = head_of(name, activation)
+            measured(f"{name}, {activation.__name__}", data, epsilons, NETWORK, chosen.runs, head)
+        if "pixels" in chosen.parts:
+            data = pixels_of(chosen.data, name)
+            head = pixel_head(name, chosen.paper)
+            measured(f"{name}, pixels", data, epsilons, PIXELS, chosen.runs, head)
         if "views" in chosen.parts:
             # fewer filters: several views of all features are more than the memory holds
             few = SETTINGS[name]._replace(filters=min(SETTINGS[name].filters, 128))

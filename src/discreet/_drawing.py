@@ -28,7 +28,7 @@ _TURNED = "".join(f'[fill="{a}"]{{fill:{b}}}[stroke="{a}"]{{stroke:{b}}}' for a,
 # The style of a page, light and dark as its reader's system is.
 STYLE = f"""
 :root {{ --ink: {INK}; --soft: {SOFT}; --line: {PALE}; --accent: {ACCENT}; --warn: {WARN}; --page: {PAPER}; }}
-@media (prefers-color-scheme: dark) {{ {_TURNED}
+@media screen and (prefers-color-scheme: dark) {{ {_TURNED}
 :root {{ --ink: {_DARK[INK]}; --soft: {_DARK[SOFT]}; --line: {_DARK[PALE]}; --accent: {_DARK[ACCENT]};
 --warn: {_DARK[WARN]}; --page: {_DARK[PAPER]}; }} }}
 body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 46rem;

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
 from fractions import Fraction
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from . import _require
 from ._errors import InvalidInput, PrivateFact, WrongRelation
-from ._registry import described
+from ._registry import OPTIONAL, described
 from ._require import TEXT, at_least, at_most, instance_of, plain
 from ._text import is_text, visible
 
@@ -332,6 +332,8 @@ class Public:
 
     `version` names the state of the rows. The steward changes it when rows have changed, on a schedule that
     does not depend on them: whether a question is answered from the ledger, for nothing, depends on it.
+
+    `min_people`: no answer in SQL shows a group of fewer people than this (docs/sql.md says how surely).
     """
 
     schema: tuple[tuple[str, Fact], ...] = ()
@@ -341,6 +343,9 @@ class Public:
     table: Annotated[str, TEXT] = "data"
     version: Annotated[str, TEXT] = UNVERSIONED
     tables: tuple[Annotated[Related, instance_of(Related, "Related(...)")], ...] = ()
+    min_people: Annotated[int, at_least(1), at_most(_MAX_UNITS)] | None = field(
+        default=None, metadata=OPTIONAL
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", _freeze(self.schema))

@@ -11,15 +11,21 @@ Fractions are written `{"fraction": "1/3"}`, infinities `{"float": "inf"}`, so t
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import dataclasses
 import functools
 import importlib
+import importlib.util
+import inspect
 import math
 import operator
+import sys
 from collections.abc import Callable
 from enum import StrEnum
 from fractions import Fraction
 from numbers import Integral
+from types import ModuleType
 from typing import Any, TypeVar, dataclass_transform
 
 from . import _require
@@ -35,12 +41,19 @@ _OTHERS: dict[str, str] = {}
 # server's worker, `discreet ledger`) imports them to read a description. A closed list: no part of a tag ever
 # becomes the name of a module. Modules that need torch come last, so that others are found without it.
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "accounting": ("accounting",),
+    "accounting": ("accounting", "accounting.lanes"),
     "adaptive": ("adaptive", "adaptive.reference"),
-    "curator": ("curator",),
+    "core": ("core.question",),
+    "curator": ("curator", "curator.policy"),
     "learning": (
         "mechanisms.matrix",
         "tabular",
+        "tabular.boosting",
+        "tabular.clusters",
+        "tabular.learner",
+        "tabular.naive_bayes",
+        "tabular.trees",
+        "tabular.trials",
         "learning.training.schedules",
         "learning.pate",
         "learning.training.data",
@@ -211,9 +224,10 @@ def class_of(tag: Any) -> type | None:
     """
     if not isinstance(tag, str):
         return None
-    for module in () if tag in _CLASSES else PACKAGES.get(tag.partition(".")[0], ()):
+    package, _, name = tag.partition(".")
+    for module in () if tag in _CLASSES else PACKAGES.get(package, ()):
         try:
-            importlib.import_module(f"{__package__}.{module}")
+            _load(importlib.import_module(f"{__package__}.{module}"), name)
         except ModuleNotFoundError:
             raise MissingExtra.of("learn", f"{tag} needs PyTorch, or is not known") from None
         if tag in _CLASSES:
@@ -221,19 +235,66 @@ def class_of(tag: Any) -> type | None:
     return _CLASSES.get(tag)
 
 
+def _load(package: ModuleType, name: str) -> None:
+    """Import the module of one name that a package offers, as a class has mostly the name in its tag; of all
+    names if it offers no such one."""
+    offered = getattr(package, "__all__", ())
+    for each in (name,) if name in offered else offered:
+        getattr(package, each)
+
+
 def registered() -> dict[str, type]:
-    """Return all registered classes by tag; a copy."""
+    """Return all registered classes by tag, of modules that nobody has imported yet, too; a copy."""
+    for module in (module for modules in PACKAGES.values() for module in modules):
+        with contextlib.suppress(MissingExtra, ModuleNotFoundError):
+            _load(importlib.import_module(f"{__package__}.{module}"), "")
     return dict(_CLASSES)
+
+
+def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__all__`, `__getattr__` and `__dir__` of a package that imports its public names `if
+    TYPE_CHECKING` only, where tools that check types read them: each is imported when it is first used. So a
+    process loads no module that it does not need.
+
+    A name that is a module's, too, such as `auditing.audit`, is imported at once: Python would set it to the
+    module as soon as that is imported.
+    """
+    module = sys.modules[package]
+    origins = {
+        alias.asname: "." * node.level + (node.module or alias.name)
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname is not None
+    }
+
+    def find(name: str) -> Any:
+        origin = origins.get(name, f".{name}")
+        if name.startswith("_") or importlib.util.find_spec(origin, package) is None:
+            raise _require.no_attribute(f"module {package!r}", name, origins)
+        found = importlib.import_module(origin, package)
+        if name in origins and origin != f".{name}":
+            found = getattr(found, name)
+        setattr(module, name, found)
+        return found
+
+    return list(origins), find, lambda: sorted(origins)
 
 
 # The types whose values are their own descriptions.
 _PLAIN = frozenset({type(None), bool, int, str})
 
 
+# The metadata of a field that is left out of descriptions while it is None, so that what is described without
+# it, as in the keys of stored answers, stays the same text.
+OPTIONAL = {"optional": True}
+
+
 @functools.cache
-def _field_names(cls: Any) -> tuple[str, ...]:
-    """Return the names of the fields that the constructor of a dataclass takes."""
-    return tuple(field.name for field in dataclasses.fields(cls) if field.init)
+def _field_names(cls: Any) -> tuple[tuple[str, bool], ...]:
+    """Return the names of the fields that the constructor of a dataclass takes, each with whether it is one
+    that is left out while it is None."""
+    return tuple((f.name, f.metadata.get("optional", False)) for f in dataclasses.fields(cls) if f.init)
 
 
 def to_json(value: Any) -> Any:
@@ -242,7 +303,8 @@ def to_json(value: Any) -> Any:
     if kind in _PLAIN:
         return value
     if kind in _TAGS and dataclasses.is_dataclass(kind):
-        fields = {name: to_json(getattr(value, name)) for name in _field_names(kind)}
+        pairs = ((name, getattr(value, name), optional) for name, optional in _field_names(kind))
+        fields = {name: to_json(part) for name, part, optional in pairs if part is not None or not optional}
         return {"type": _TAGS[kind], **fields}
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
@@ -340,7 +402,7 @@ def _object(data: dict[str, Any]) -> Any:
         raise DescriptionError(f"{name} is a released value and has no JSON description.")
     if cls is None:
         raise DescriptionError(f"{name!r} is not a known type. Known are: {', '.join(sorted(_CLASSES))}.")
-    allowed = set(_field_names(cls))
+    allowed = {name for name, _ in _field_names(cls)}
     field_names = data.keys() - {"type"}
     if unknown := sorted(field_names - allowed):
         raise DescriptionError(f"{name} has no field {unknown[0]!r}. It has: {', '.join(sorted(allowed))}.")

@@ -20,7 +20,7 @@ from enum import StrEnum
 from fractions import Fraction
 from numbers import Integral, Rational
 from numbers import Real as AnyReal
-from types import ModuleType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -306,15 +306,6 @@ def did_you_mean(name: str, names: Iterable[Any]) -> str:
     by_lower = {str(candidate).lower(): str(candidate) for candidate in reversed(list(names))}
     nearest = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
     return f" Did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
-
-
-def offered(names: Mapping[str, Any], *more: str) -> Iterator[str]:
-    """Yield the public names of a package, its `__all__`: what its `__init__` imports or makes, but modules
-    and private names, and `more`. `names` are its globals."""
-    yield from more
-    for name, thing in names.items():
-        if not (name.startswith("_") or isinstance(thing, ModuleType)):
-            yield name
 
 
 def no_attribute(

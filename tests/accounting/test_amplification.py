@@ -125,14 +125,15 @@ def test_the_integrals_of_2016_agree_with_the_binomial_sums(moment: int) -> None
 
 def test_closed_rows_hold_where_their_conditions_do_and_are_refused_elsewhere() -> None:
     exact = rdp.curve(acc.Gaussian(noise_multiplier=4.0).sampled(0.01), [2, 8])
+    q, s = 0.01, 4.0
     for order, truth in zip((2.0, 8.0), exact, strict=True):
-        assert truth <= moments.mironov(order, 0.01, 4.0)
-    fixed = acc.SampledWithoutReplacement(
-        event=acc.Gaussian(noise_multiplier=4.0, neighbors=REPLACE), size=100, sample=1
-    )
-    assert rdp.curve(fixed, [2])[0] > 0
-    assert moments.bun(2.0, 0.01, 4.0) == pytest.approx(6e-4 * 2 / 16)
-    assert isinstance(moments.abadi(2.0, 0.01, 4.0), ApproximateEpsilon)
+        unit = q * q * order / (s * s)
+        assert truth <= moments.mironov(order, q, s) == pytest.approx(2 * unit)
+        # a sample of fixed size that may hold one row of zeros in place of another is such a pair, too
+        assert truth <= moments.bun(order, q, s) == pytest.approx(6 * unit)
+        estimate = moments.abadi(order, q, s)
+        assert isinstance(estimate, ApproximateEpsilon)
+        assert estimate.approximately == pytest.approx(unit / (1 - q))
     for row, arguments in (
         (moments.mironov, (2.0, 0.3, 4.0)),
         (moments.mironov, (2.0, 0.01, 3.0)),

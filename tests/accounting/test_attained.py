@@ -13,7 +13,7 @@ from discreet import accounting as acc
 from discreet.accounting import composition, pld
 from discreet.accounting.pld.lattice.convolution import LatticeMasses, compose
 from discreet.accounting.pld.pairs import attained_pairs, basic_pairs, families
-from discreet.accounting.rdp import poisson
+from discreet.accounting.sampled_renyi import poisson
 
 from ..loops import for_each
 from .zoo import ZOO

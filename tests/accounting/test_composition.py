@@ -165,6 +165,12 @@ def test_bad_outcomes() -> None:
         rare, raised = conversion.normal_tail(t), conversion.normal_tail(t - 1)
         for order in (1.5, 3.0, 10.0):
             assert raised <= conversion.bad_outcome(order, order / 2, rare)
+    # two outcomes, of which the rare one is the likely one on the neighbor: the bound is attained
+    rare, raised = 1e-6, 0.5
+    for order in (8.0, 20.0):
+        either = raised**order * rare ** (1 - order) + (1 - raised) ** order * (1 - rare) ** (1 - order)
+        found = conversion.bad_outcome(order, math.log(either) / (order - 1), rare)
+        assert raised <= found <= raised * (1 + 1e-9)
 
 
 def test_rdp_conversions_round_up_also_near_order_1_and_for_tiny_chances() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from discreet import accounting as acc
 from discreet._errors import DiscreetError, Unsupported
-from discreet.accounting import conversion, pure, rdp
+from discreet.accounting import conversion, pure, rdp, sampled_renyi
 from discreet.accounting.filters import Filter
 
 from ..loops import for_each
@@ -196,7 +196,7 @@ def _claimed(p: list[float], q: list[float], trials: acc.choice_events.Trials, o
     def inner(a: float) -> float:
         return max(0.0, _log_moment(p, q, a), _log_moment(q, p, a)) * (1 + 1e-12) + 1e-14
 
-    return rdp.of_trials(inner, trials)(order)
+    return sampled_renyi.of_trials(inner, trials)(order)
 
 
 def test_the_charge_for_the_best_of_random_trials_is_at_least_the_divergence_of_its_exact_law() -> None:
@@ -255,7 +255,7 @@ def test_the_mean_number_of_trials_at_the_edges_of_its_parameters(shape: float, 
         if s != 0 and abs(s * mp.log(g)) < mpf(10) ** -40:
             spread = -mp.log(g)
         truth = mp.log((1 - g) / (g * spread))
-        claimed = rdp._log_mean(shape, gamma)
+        claimed = sampled_renyi._log_mean(shape, gamma)
         assert claimed >= truth
         assert claimed >= 0
         assert claimed <= truth + 1e-9 * (1 + abs(truth))

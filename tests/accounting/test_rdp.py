@@ -14,7 +14,8 @@ import pytest
 from discreet import accounting as acc
 from discreet._errors import Unsupported, WrongRelation
 from discreet._public import REPLACE
-from discreet.accounting import rdp, shuffling
+from discreet.accounting import rdp, sampled_renyi, shuffling
+from discreet.accounting import renyi as divergences
 
 from ..loops import for_each
 
@@ -62,8 +63,8 @@ def test_discrete_laplace_is_the_sum(scale: Fraction, shift: int, order: float) 
 
 
 def test_long_shifts_of_discrete_laplace_are_summed_by_blocks_from_above() -> None:
-    exact = sum(rdp.gap(3.0, (20_001 - 2 * x) / 9000.0) for x in range(1, 20_001))
-    blocks = rdp._sum_between(3.0, 20_001, 9000.0)
+    exact = sum(divergences.gap(3.0, (20_001 - 2 * x) / 9000.0) for x in range(1, 20_001))
+    blocks = divergences._sum_between(3.0, 20_001, 9000.0)
     assert exact <= blocks <= exact * 1.01
 
 
@@ -118,7 +119,7 @@ def test_sampled_gaussian_is_the_integral_in_the_worse_direction(
         adding = mp.log1p(mp.quad(lambda z: density(z) * (ratio(z) ** a - 1), points))
         removing = mp.log1p(mp.quad(lambda z: density(z) * (ratio(z) ** (1 - a) - 1), points))
     loose = 1e-6 if rate > 1e-4 or order == round(order) else 1.0  # at tiny rates, chords between integers
-    assert_just_above(rdp.sampled_gaussian(rate, noise)(order), max(adding, removing), loose)
+    assert_just_above(sampled_renyi.sampled_gaussian(rate, noise)(order), max(adding, removing), loose)
 
 
 def _pair(epsilon: float) -> tuple[list[mp.mpf], list[mp.mpf]]:
@@ -142,7 +143,7 @@ def test_general_poisson_bound_covers_a_pair_without_mirror_symmetry(order: int)
     def inner(i: float) -> float:
         return float(max(renyi(p, q, i), renyi(q, p, i)))
 
-    claimed = rdp.poisson(0.1, inner, mirrored=False)(order)
+    claimed = sampled_renyi.poisson(0.1, inner, mirrored=False)(order)
     for a, b in ((p, q), (q, p)):
         mixed = [(1 - rate) * y + rate * x for x, y in zip(a, b, strict=True)]
         assert renyi(mixed, b, order) <= claimed
@@ -162,7 +163,7 @@ def test_sampling_without_replacement_covers_three_distributions(order: int) -> 
     def inner(i: float) -> float:
         return float(max(renyi(x, y, i) for x, y in itertools.permutations(exact, 2)))
 
-    claimed = rdp.without_replacement(0.2, inner, epsilon)(order)
+    claimed = sampled_renyi.without_replacement(0.2, inner, epsilon)(order)
     rate = mp.mpf("0.2")
     for other, one, two in itertools.permutations(exact, 3):
         first = [(1 - rate) * o + rate * x for o, x in zip(other, one, strict=True)]
@@ -177,7 +178,7 @@ def test_random_allocation_is_the_multinomial_sum(steps: int, order: int) -> Non
         for choice in itertools.product(range(steps), repeat=order)
     )
     truth = mp.log(total / steps**order)
-    assert_just_above(float(rdp.allocation_moments(8, steps, 0.25)[order]), truth)
+    assert_just_above(float(sampled_renyi.allocation_moments(8, steps, 0.25)[order]), truth)
 
 
 @pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
@@ -276,7 +277,7 @@ def test_central_moments_are_the_alternating_sums(mu: float, order: int) -> None
         truth = mp.fsum(
             (-1) ** i * mp.binomial(order, i) * mp.exp(i * (i - 1) * m * m / 2) for i in range(order + 1)
         )
-        claimed = rdp.log_central_moment(order, mu)
+        claimed = sampled_renyi.log_central_moment(order, mu)
         assert mp.log(truth) <= claimed <= mp.log(truth) + mp.mpf("2e-9")
 
 
@@ -294,7 +295,7 @@ def test_three_gaussians_stay_within_the_term_of_theorem_27(mu: float) -> None:
     for one, two in (((1.0, 0.0), (0.5, 0.75**0.5)), ((0.5, 0.0), (-0.5, 0.0)), ((1.0, 0.0), (0.0, 0.0))):
         for j in (2, 3, 4, 5):
             truth = float((base * np.abs(ratio(*one) - ratio(*two)) ** j).sum())
-            halves = [rdp.log_central_moment(2 * h, mu) for h in (j // 2, (j + 1) // 2)]
+            halves = [sampled_renyi.log_central_moment(2 * h, mu) for h in (j // 2, (j + 1) // 2)]
             assert truth <= 4 * math.exp(sum(halves) / 2)
 
 
@@ -302,7 +303,7 @@ def test_three_gaussians_stay_within_the_term_of_theorem_27(mu: float) -> None:
 def test_gaussian_without_replacement_covers_opposite_shifts(order: int) -> None:
     noise, rate, grid = 2.0, 0.2, np.linspace(-20, 22, 8401)
     law = [np.exp(-((grid - shift) ** 2) / (2 * noise**2)) for shift in (0.0, 0.5, -0.5, 1.0)]
-    claimed = rdp.gaussian_without_replacement(rate, noise)(order)
+    claimed = sampled_renyi.gaussian_without_replacement(rate, noise)(order)
     for other, one, two in ((0, 1, 2), (0, 3, 0), (0, 0, 3)):
         p, q = ((1 - rate) * law[other] + rate * law[k] for k in (one, two))
         truth = math.log(float((p**order * q ** (1 - order)).sum() / law[0].sum()))
@@ -312,7 +313,7 @@ def test_gaussian_without_replacement_covers_opposite_shifts(order: int) -> None
 @for_each("epsilon", [50.0, 1e4, 1e17, 1e100, 1e290])
 @for_each("order", [1.5, 2, 64, 1e4])
 def test_a_bounded_range_has_moments_at_any_epsilon(epsilon, order):
-    moment = rdp.bounded_range(epsilon)(order)
+    moment = divergences.bounded_range(epsilon)(order)
     assert 0 < moment <= (order - 1) * epsilon * (1 + 1e-9)
 
 
@@ -380,7 +381,7 @@ def test_laplace_moments_near_order_1_are_never_below_the_closed_form(excess: fl
     with mp.workdps(50):
         a, e = mp.mpf(order), mp.mpf(epsilon)
         truth = mp.log((a * mp.exp((a - 1) * e) + (a - 1) * mp.exp(-a * e)) / (2 * a - 1))
-        assert truth <= mp.mpf(rdp.laplace(epsilon)(order)) <= truth * (1 + mp.mpf("1e-11"))
+        assert truth <= mp.mpf(divergences.laplace(epsilon)(order)) <= truth * (1 + mp.mpf("1e-11"))
 
 
 @pytest.mark.parametrize("rate", [Fraction(1, 10**400), Fraction(10**20 - 1, 10**20)])
@@ -391,6 +392,6 @@ def test_rates_that_no_float_tells_from_0_or_1_have_a_price(rate: Fraction) -> N
 
 
 def test_a_fixed_size_sample_with_almost_no_noise_takes_no_memory() -> None:
-    plain = rdp.without_replacement(0.01, lambda order: order * (order - 1) / 2 * 1e12, None)
-    moment = rdp.gaussian_without_replacement(0.01, 1e-6)
+    plain = sampled_renyi.without_replacement(0.01, lambda order: order * (order - 1) / 2 * 1e12, None)
+    moment = sampled_renyi.gaussian_without_replacement(0.01, 1e-6)
     assert plain(64.0) <= moment(64.0) <= plain(64.0) * (1 + 1e-12)

@@ -78,7 +78,7 @@ def test_a_verb_shows_each_option_with_its_type_its_default_and_its_help(verb: s
 
 
 def test_the_signature_of_sql_is_as_it_was() -> None:
-    names = "epsilon rho within confidence delta noise rows groups weights other fresh"
+    names = "epsilon rho within confidence delta noise rows groups weights other min_people fresh"
     seen = inspect.signature(Session.sql)
     assert list(seen.parameters) == ["self", "text", *names.split()]
     assert str(seen.parameters["rows"]) == "rows: int | None = None"

@@ -9,6 +9,9 @@ from typer.testing import CliRunner
 import discreet as dp
 from discreet import InvalidInput
 from discreet.app.cli import app
+from discreet.app.cli.releases import report_html
+from discreet.explaining.words import out_of
+from discreet.mechanisms import noisy_count
 
 SQL = "SELECT ward, COUNT(*) AS n FROM stays GROUP BY ward"
 run = CliRunner().invoke
@@ -47,6 +50,35 @@ def test_a_report_has_questions_answers_spending_and_what_it_means(stays):
         assert f".{drawn} {{" in page, "without its style a chart is black"
     assert page.count("its price is kept by construction") == 2
     assert "<script" not in page
+    # the label, in words what was measured, and who has spent what
+    risk = people.explain().risk
+    assert f"<td>A belief of 50 in 100 becomes at most</td><td>{out_of(risk.after(0.5))}</td>" in page
+    assert "<h3>Entry 2: n by ward</h3>" in page
+    assert "3 groups, all of them public" in page
+    assert "<td>ann</td><td>1</td><td>epsilon 0.25</td>" in page
+    assert people.ledger.genesis.body["key"] in page
+
+
+def test_a_report_says_what_became_of_every_charge(stays):
+    people = dp.open("stays.csv", schema="stays.csv.schema.toml")
+    count = people.ask(noisy_count(people.public, epsilon=0.5))
+    watch = people.watch(50, epsilon=0.5, positives=1)
+    watch.ask("ward = 'B'")
+    people.sql(SQL, epsilon=0.25)
+    failing = people.curator.charged[-1]
+    people.curator.enter(dp.accounting.PureDP(epsilon=0.125), "in the yearbook of 1974")
+    with people.ledger.writing() as writer:
+        writer.append("failed", {"charge": failing, "analyst": "steward"})
+    page = report_html(Path("stays.csv.ledger"))
+    for text in (
+        f"{count.value} ± {count.error():g} (95% of errors are within ±)",
+        "ThresholdAnswer(above=True",
+        "in the yearbook of 1974",
+        "It failed: nothing was released, and the charge stays.",
+        "epsilon 0.125; its price is as it was entered by hand",
+        "as that of a model or of a release made elsewhere",
+    ):
+        assert text in page, text
 
 
 def test_a_report_costs_nothing_needs_no_key_and_names_what_has_no_value(stays):

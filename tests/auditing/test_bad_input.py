@@ -33,18 +33,6 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {
         "scores must be numbers",
         lambda: auditing.train_shadows(lambda _: "high", 40),
     ),
-    "one surprise to fit a law to": (
-        "twenty",
-        lambda: auditing.estimated_exposure(1.0, [2.0], candidates=100),
-    ),
-    "a sample of words": (
-        "sample must be numbers",
-        lambda: auditing.estimated_exposure(1.0, ["low"] * 20, candidates=100),
-    ),
-    "surprises all alike": (
-        "not all of them alike",
-        lambda: auditing.estimated_exposure(1.0, [2.0] * 50, candidates=100),
-    ),
     "a score that is NaN": ("some are NaN", lambda: auditing.audit_one_run([np.nan, 1.0], [True, False])),
     "answers in words": ("answers must be numbers", lambda: auditing.reconstruct(lambda group: "many", 20)),
     "no answers": ("one finite number", lambda: auditing.reconstruct(lambda group: float("nan"), 20)),
@@ -69,17 +57,9 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {
         "'__N' has a name",
         lambda: auditing.t_closeness({"__N": [1, 1, 2], "ill": TABLE["ill"]}, ["__N"], "ill"),
     ),
-    "an empty population": (
-        "population is empty",
-        lambda: auditing.delta_presence({"zip": ["1"][:0]}, {"zip": ["1"][:0]}, ["zip"]),
-    ),
     "no columns to generalize": ("identifiers", lambda: auditing.mondrian(TABLE, [], 1)),
     "a class below 0": ("0 to 2", lambda: auditing.margins([[1.0, 2.0, 3.0]], [-1])),
     "a class that is none": ("0 to 2", lambda: auditing.margins([[1.0, 2.0, 3.0]], [3])),
-    "a shadow's class that is none": (
-        "0 to 1",
-        lambda: auditing.by_shadows(np.full((2, 2), 0.5), [0, -1], np.full((3, 2, 2), 0.5), np.eye(3, 2)),
-    ),
     "a confidence of 2 in one run": (
         "got 2",
         lambda: auditing.audit_one_run([1.0, 2.0], [True, False], confidence=2),

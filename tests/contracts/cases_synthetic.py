@@ -15,7 +15,6 @@ from discreet.synthetic import (
     CopyDistance,
     Domain,
     Independent,
-    PrivBayes,
 )
 from discreet.tables import Memory
 
@@ -96,7 +95,6 @@ CASES = [
     case(MST, REPLACE, [("m", "hi"), *ROWS[1:]]),
     case(AIM, ADD_REMOVE, ROWS[1:], degree=2),
     case(MWEM, ADD_REMOVE, ROWS[1:], rounds=2),
-    case(PrivBayes, ADD_REMOVE, ROWS[1:]),
     of_people(),
     distance(),
 ]

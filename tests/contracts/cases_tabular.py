@@ -73,7 +73,7 @@ CASES = [
     case(
         "input, delta, replace",
         tabular.RowPerturbation(
-            public=REPLACED, design=DESIGN, epsilon=2.0, delta=1e-3, loss=tabular.losses.HuberHinge(), l1=0.1
+            public=REPLACED, design=DESIGN, epsilon=2.0, delta=1e-3, loss=tabular.losses.HuberHinge()
         ),
         ROWS,
         OPPOSITE,
@@ -290,7 +290,7 @@ CASES = [
     ),
     case(
         "output, squared, l1, replace",
-        tabular.OutputPerturbation(public=REPLACED_NUMBERS, epsilon=1.0, delta=1e-3, l1=0.1, **SQUARED),
+        tabular.OutputPerturbation(public=REPLACED_NUMBERS, epsilon=1.0, delta=1e-3, **SQUARED),
         TARGETS,
         OTHER_TARGETS,
     ),
@@ -302,14 +302,14 @@ CASES = [
     ),
     case(
         "objective, squared, l1",
-        tabular.ObjectivePerturbation(public=NUMBERS, epsilon=2.0, l1=0.3, **SQUARED),
+        tabular.ObjectivePerturbation(public=NUMBERS, epsilon=2.0, **SQUARED),
         TARGETS,
         TARGETS[1:],
     ),
     case(
         "objective, l1, delta",
         tabular.ObjectivePerturbation(
-            public=ADDED, design=DESIGN, epsilon=1.0, delta=0.25, regularization=2.0, l1=0.3
+            public=ADDED, design=DESIGN, epsilon=1.0, delta=0.25, regularization=2.0
         ),
         ROWS,
         ROWS[1:],
@@ -324,7 +324,7 @@ CASES = [
     ),
     case(
         "gradient, squared, l1",
-        tabular.GradientPerturbation(public=NUMBERS, epsilon=1.0, delta=1e-3, steps=5, l1=0.1, **SQUARED),
+        tabular.GradientPerturbation(public=NUMBERS, epsilon=1.0, delta=1e-3, steps=5, **SQUARED),
         TARGETS,
         TARGETS[1:],
     ),

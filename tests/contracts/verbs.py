@@ -345,7 +345,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "preview_teach": {"learner": learner, "options": lambda source: drawn(TEACH, 0.1, source)},
     "synthesize": {
         "rows": (None, 3, 0, 20), "epsilon": (0.1, 1, 10, 1000), "delta": DELTA,
-        "method": ("auto", "aim", "mst", "mwem", "privbayes", "independent"),
+        "method": ("auto", "aim", "mst", "mwem", "independent"),
         "columns": (None, ["c", "f"], ["x", "c", "f"], ["k", "day"], ["x"]),
         "bins": (None, {"x": 3}, {"x": [0, 1, 10]}), "missing": (None, {"c": False}, {"x": True}),
         "rows_per_unit": COUNTS, "constraints": ((), ("x >= k",)),

@@ -29,6 +29,7 @@ TESTS = (
     "tests/core/test_forged.py",
     "tests/core/test_hostile.py",
     "tests/core/test_question.py",
+    "tests/core/test_flat.py",
 )
 
 
@@ -53,6 +54,13 @@ _SOURCES, _SCAN, _COMPILE = (
 )
 
 FORMS = (
+    # Descriptions.
+    Mutant(
+        "a narrower range is believed",
+        "core/domain.py",
+        "            and self.low <= other.low <= other.high <= self.high\n",
+        "",
+    ),
     # Norms.
     Mutant(
         "sensitivity halved",
@@ -380,9 +388,9 @@ WRITER = (
     ),
     Mutant(
         "a column may say that it is NULL",
-        _SOURCES,
-        " is not part.domain.kind or part.domain.null):",
-        " is not part.domain.kind):",
+        "core/domain.py",
+        "            and not self.null\n        )",
+        "        )",
     ),
     Mutant("a fold by keys has one row", _SOURCES, "single=not node.keys", "single=True"),
     Mutant(

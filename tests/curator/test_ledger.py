@@ -230,10 +230,10 @@ class _Snapshots:
             self._writes.pop()()
         yield rows
 
-    def read_rows(self, db, first, limit=1000):
+    def read_rows(self, db, first, limit=1000, also=()):
         if not isinstance(db, list):
-            return self._store.read_rows(db, first, limit)
-        return [row for row in db if row[0] >= first][:limit]
+            return self._store.read_rows(db, first, limit, also)
+        return [row for row in db if row[0] >= first or row[0] in also][:limit]
 
 
 def test_a_reader_whose_moment_is_older_than_what_another_thread_saw_looks_again(ledger):
@@ -267,10 +267,10 @@ def test_a_fork_while_another_thread_reads_leaves_a_ledger_that_can_be_read(ledg
     with ledger.writing() as writer:
         writer.append("charge", {"n": 10})
 
-    def slow(db, first, limit=1000):
+    def slow(db, first, limit=1000, also=()):
         reading.set()
         time.sleep(0.02)
-        return read_rows(db, first, limit)
+        return read_rows(db, first, limit, also)
 
     monkeypatch.setattr(reopened._store, "read_rows", slow)
     thread = threading.Thread(target=lambda: reopened.anchor)

@@ -12,7 +12,7 @@ import pytest
 
 import discreet as dp
 from discreet._errors import InvalidInput, LedgerError
-from discreet.curator import Budget, Curator, Key, Ledger, Policy
+from discreet.curator import Budget, Curator, Key, Ledger, Period, Policy, postgres_store
 from discreet.curator.postgres_store import PostgresStore, attach
 from discreet.mechanisms import noisy_count
 from discreet.streaming import counter
@@ -284,3 +284,149 @@ def test_a_role_without_rights_on_blobs_is_refused_before_the_charge(tmp_path, r
     run(remote, "GRANT SELECT, INSERT, DELETE ON blob TO reader")
     poorer.start(stream)
     assert counted(path) == 1
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """The statements that this process sends, each part of those that were sent together; "connect" for a new
+    connection."""
+    import psycopg
+
+    texts: list[str] = []
+    execute, connect = psycopg.Connection.execute, psycopg.connect
+
+    def executed(db, query, *more, **options):
+        texts.extend(part for part in str(query).split(";") if part.strip())
+        return execute(db, query, *more, **options)
+
+    def connected(*more, **options):
+        texts.append("connect")
+        return connect(*more, **options)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", executed)
+    monkeypatch.setattr(psycopg, "connect", connected)
+    return texts
+
+
+def sql(session, limit: int) -> float:
+    answer = session.sql(f"SELECT COUNT(*) AS n FROM visits WHERE age < {limit}", epsilon=0.01)
+    return float(next(iter(answer))[0])
+
+
+@pytest.mark.parametrize("per", [None, Period(column="month", total="unlimited")], ids=["one", "by month"])
+def test_a_question_takes_at_most_12_statements_on_one_connection(tmp_path, remote, sent, monkeypatch, per):
+    monkeypatch.chdir(tmp_path)
+    schema = {"age": dp.Bounds(0, 100), "month": dp.Categories(["a", "b"])}
+    data = {"age": list(range(100)), "month": ["a", "b"] * 50}
+    public = dp.Public(schema=schema, table="visits")
+    session = dp.open(data, schema=public, ledger=remote, budget=Budget(epsilon=1, per=per))
+    sql(session, 1)
+    del sent[:]
+    first = sql(session, 2)
+    assert 3 <= len(sent) <= 12
+    assert not [text for text in sent if "connect" in text]
+    charged = [entry.seq for entry in session.ledger.entries(kind="charge")]
+    del sent[:]
+    assert sql(session, 2) == first
+    assert len(sent) <= 6
+    assert [entry.seq for entry in session.ledger.entries(kind="charge")] == charged
+
+
+def kill_all(remote: str) -> None:
+    """What a restart of the server, or an administrator, does to all connections."""
+    run(
+        remote,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND pid <> pg_backend_pid()",
+    )
+
+
+def test_a_connection_that_ended_while_it_was_kept_is_opened_anew(curator, remote, sent):
+    assert ask(curator) == 1
+    kill_all(remote)
+    del sent[:]
+    assert ask(curator) == 1
+    # that of `kill_all` is not counted
+    assert sent.count("connect") == 1
+    assert counted(curator.ledger.path) == 2
+
+
+def test_a_connection_that_ends_before_the_rows_are_sent_charges_nothing_and_another_is_opened(
+    curator, remote
+):
+    def cut() -> None:
+        with curator.ledger.writing() as writer:
+            writer.append("charge", {})
+            kill_all(remote)
+
+    before = ask(curator)
+    with pytest.raises(LedgerError, match="Nothing was released"):
+        cut()
+    assert before == 1 == counted(curator.ledger.path)
+    assert ask(curator) == 1
+    assert counted(curator.ledger.path) == 2
+
+
+def test_a_refusal_keeps_the_connection_and_leaves_no_lock(curator, remote, sent):
+    asked = ask(curator)
+    del sent[:]
+    with pytest.raises(dp.BudgetExceeded):
+        curator.ask(noisy_count(PUBLIC, epsilon=7))
+    assert "connect" not in sent
+    locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+    import psycopg
+
+    with psycopg.connect(remote.partition("::")[0]) as db:
+        assert db.execute(locks).fetchone() == (0,)
+    assert asked == 1 == counted(curator.ledger.path)
+
+
+def test_a_forked_child_opens_a_connection_of_its_own(curator, sent):
+    assert ask(curator) == 1
+
+    def child() -> int:
+        del sent[:]
+        given = ask(curator)
+        return 100 * given + sent.count("connect")
+
+    assert in_child(child) == 101
+    del sent[:]
+    assert ask(curator) == 1
+    assert "connect" not in sent
+    assert counted(curator.ledger.path) == 3
+
+
+def test_who_goes_around_the_lock_makes_the_second_commit_fail(curator, remote):
+    """Somebody else's row takes the number that this transaction was about to use."""
+
+    def overtaken() -> None:
+        with curator.ledger.writing() as writer:
+            writer.append("charge", {})
+            run(
+                remote,
+                "INSERT INTO entry SELECT seq + 1, time, 'note', '{}', hash, signature, NULL, NULL FROM entry "
+                "ORDER BY seq DESC LIMIT 1",
+            )
+
+    with pytest.raises(LedgerError, match="duplicate key"):
+        overtaken()
+    assert list(Ledger(curator.ledger.path).entries(kind="charge")) == []
+
+
+def test_many_rows_are_sent_in_parts_and_are_there_or_not(curator, monkeypatch):
+    monkeypatch.setattr(postgres_store, "_ROWS", 3)
+
+    def write(fail: bool) -> None:
+        with curator.ledger.writing() as writer:
+            for n in range(7):
+                writer.append("note", {"n": n})
+            rows = writer._transaction.rows
+            if fail:
+                rows[-1] = rows[0]
+
+    with pytest.raises(LedgerError, match="duplicate key"):
+        write(fail=True)
+    assert list(curator.ledger.entries(kind="note")) == []
+    write(fail=False)
+    assert [entry.body["n"] for entry in curator.ledger.entries(kind="note")] == list(range(7))
+    assert curator.verify() == []

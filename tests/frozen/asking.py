@@ -145,6 +145,7 @@ def private_keys(stage: Stage) -> None:
                 "SELECT town, ward, COUNT(*) AS n FROM people GROUP BY town, ward",
                 {"epsilon": 6, "delta": 1e-6, "rows": 1, "groups": 1},
             ),
+            "towns of many": (town, {"epsilon": 5, "delta": 1e-6, "rows": 2, "min_people": 12}),
         },
     )
     without_delta = opened(stage, unit="id", budget=dp.Budget(epsilon=1), ledger=":memory:")

@@ -32,7 +32,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         before = f"{path.read_text()}\n\n" if path.exists() else ""
         path.write_text(before + text)
     package = root / "src/discreet/mechanisms/__init__.py"
-    line = "from .additive import {0} as {0}\n".format
+    line = "    from .additive import {0} as {0}\n".format
     package.write_text(package.read_text().replace(line("laplace"), line("Lead") + line("laplace"), 1))
     suite = root / "tests/contracts/test_mechanisms.py"
     suite.write_text(suite.read_text().replace("\nNOW = {\n", '\nNOW = {\n    "lead, replace",\n', 1))

@@ -174,11 +174,3 @@ def test_what_cannot_be_converted_is_refused_and_our_own_errors_pass() -> None:
         raise Halted("over.")
     with pytest.raises(KeyError, match="ten"), _require.refusing("numbers are needed."):
         {}["ten"]
-
-
-def test_a_package_offers_what_it_has_but_modules_and_private_names() -> None:
-    assert list(_require.offered({"_own": 1, "np": np, "Side": Side, "FULL": 2}, "lazy")) == [
-        "lazy",
-        "Side",
-        "FULL",
-    ]

@@ -48,3 +48,29 @@ def test_no_tag_names_a_module(tag):
     before = set(sys.modules)
     assert _registry.class_of(tag) is None
     assert not {name for name in set(sys.modules) - before if name.startswith(("discreet.app", "os."))}
+
+
+def test_a_package_offers_the_names_that_its_init_imports_and_loads_them_at_first_use() -> None:
+    code = (
+        "import sys, discreet.mechanisms as m\n"
+        "before = 'discreet.mechanisms.additive' in sys.modules\n"
+        "print(before, m.laplace.__module__, 'laplace' in m.__all__, 'laplace' in dir(m), '_registry' in m.__all__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "discreet.mechanisms.additive", "True", "True", "False"]
+    with pytest.raises(discreet.UnknownAttribute, match="Did you mean 'laplace'"):
+        _ = discreet.mechanisms.laplaze
+
+
+def test_a_name_that_is_a_module_too_stays_what_the_package_offers() -> None:
+    """`auditing.audit` became the module, once something had imported that."""
+    names = "auditing.audit adaptive.generalization inference.hierarchy inference.least_squares"
+    code = (
+        "import importlib, json, sys\n"
+        "for name in sys.argv[1].split():\n"
+        "    importlib.import_module('discreet.' + name)\n"
+        "    package, _, thing = name.partition('.')\n"
+        "    print(callable(getattr(importlib.import_module('discreet.' + package), thing)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, names], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "True", "True"]

@@ -113,33 +113,31 @@ TERMS = ROW.findall((DOCS / "course/terms.md").read_text())
 LECTURES = {
     "Cummings, CIRM 2022": """
         personally identifiable information; epsilon; delta; neighboring databases; post-processing; composition;
-        advanced composition; group privacy; Laplace mechanism; sensitivity; histogram; exponential mechanism;
-        score function; generalization; robust; perfect; AboveNoisyThreshold; sparse vector; reusable holdout;
-        Thresholdout; p-value; false discovery rate; alpha-investing; generalized alpha-investing; LORD; SAFFRON;
-        candidacy; PAPRIKA; multiplicative sensitivity; changepoint detection; online optimization; partial sums;
-        TBAP; tree-based aggregation; follow the approximate leader; DP-SGD; Rényi DP; trusted curator;
-        local model; two coins; synthetic data; explaining DP; AOL""",
+        advanced composition; group privacy; Laplace mechanism; sensitivity; histogram; exponential mechanism; score
+        function; generalization; robust; perfect; adaptive analysis; AboveNoisyThreshold; sparse vector; reusable
+        holdout; Thresholdout; p-value; false discovery rate; alpha-investing; generalized alpha-investing; LORD;
+        SAFFRON; candidacy; PAPRIKA; multiplicative sensitivity; changepoint detection; online optimization; partial
+        sums; TBAP; tree-based aggregation; follow the approximate leader; DP-SGD; Rényi DP; trusted curator; local
+        model; two coins; synthetic data; explaining DP; AOL""",
     "approximate DP and private ERM": """
         approximate DP; l1, l2; Gaussian mechanism; mean; group privacy; basic composition; advanced composition;
         leaderboard; empirical risk minimization; input perturbation; output perturbation; objective perturbation;
         gradient perturbation; DP-SGD; accuracy of private learning""",
     "Kamath": """
-        Netflix; memorization; perplexity; canary; linkage; membership inference; Gaussian mechanism; clipping;
-        lot; amplification by subsampling; moments accountant; ScatterNet; tanh against ReLU;
-        hyperparameter tuning""",
+        Netflix; memorization; perplexity; canary; linkage; membership inference; Gaussian mechanism; clipping; lot;
+        amplification by subsampling; moments accountant; ScatterNet; tanh against ReLU; hyperparameter tuning""",
     "Waterloo CS848": """
-        k-anonymity; l-diversity; t-closeness; membership inference; encryption; secure computation;
-        access control; background knowledge; deterministic algorithm; random sampling; randomized response;
-        larger domains; Laplace mechanism; count; sum; exponential mechanism; distance score; Gaussian mechanism;
-        noisy max; sparse vector; sample and aggregate; sequential composition; parallel composition;
-        multiple queries; generalized sensitivity; constrained inference; isotonic regression;
-        DP gradient descent; optimal composition; Rényi DP; computing on encrypted data; millionaires; desiderata;
-        bad outcomes; nuclear option""",
+        k-anonymity; l-diversity; t-closeness; membership inference; encryption; secure computation; access control;
+        background knowledge; deterministic algorithm; random sampling; randomized response; larger domains; Laplace
+        mechanism; count; sum; exponential mechanism; distance score; Gaussian mechanism; noisy max; sparse vector;
+        sample and aggregate; sequential composition; parallel composition; multiple queries; generalized sensitivity;
+        constrained inference; isotonic regression; DP gradient descent; optimal composition; Rényi DP; computing on
+        encrypted data; millionaires; desiderata; bad outcomes; nuclear option; Rényi divergence""",
     "PSL 2024": """
-        DP-SGD; amplification by subsampling; privacy loss random variable; moments accountant; PATE; teachers;
-        student; noisy arg-max; subsampling stability; perturbation stability; distance to instability; M_stab;
-        propose-test-release; M_samp; n_T; AboveThreshold; sparse vector; M_svec; DP-SGD against PATE;
-        strong composition; federated learning; stochastic gradient descent; private PAC learning; poisoned rows""",
+        DP-SGD; amplification by subsampling; advanced composition; privacy loss random variable; moments accountant;
+        PATE; teachers; student; noisy arg-max; subsampling stability; perturbation stability; distance to
+        instability; M_stab; propose-test-release; M_samp; n_T; AboveThreshold; sparse vector; M_svec; DP-SGD against
+        PATE; strong composition; federated learning; stochastic gradient descent; private PAC learning; poisoned rows""",
 }
 
 

@@ -20,8 +20,8 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_260
-MODULES = 338
+CODE_LINES = 69_320
+MODULES = 341
 PUBLIC_NAMES = 546
 
 SOURCE = Path(discreet.__file__).parent

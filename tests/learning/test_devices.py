@@ -158,11 +158,32 @@ def test_the_mode_sees_what_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def forgetful() -> Any:
-    """A method that would be discreet's, by the name of its file, and forgets both."""
-    code = "def buffer(self):\n    import torch\n    torch.zeros(3)\n    self.parameters['0.bias'].detach().numpy()\n"
-    space: dict[str, Any] = {}
+    """A method that forgets both."""
+    return of_discreet(
+        "def buffer(self):\n    torch.zeros(3)\n    self.parameters['0.bias'].detach().numpy()\n"
+    )["buffer"]
+
+
+def of_discreet(code: str) -> dict[str, Any]:
+    """What this code defines, which is discreet's by the name of its file."""
+    space: dict[str, Any] = {"torch": torch}
     exec(compile(code, str(Path(learning.__file__).parent / "forgetful.py"), "exec"), space)
-    return space["buffer"]
+    return space
+
+
+def test_a_mode_answers_for_what_it_makes_itself_and_not_for_what_it_passes_on() -> None:
+    kind = of_discreet(
+        "class Mode(torch.overrides.TorchFunctionMode):\n"
+        "    def __torch_function__(self, func, types, args=(), kwargs=None):\n"
+        "        if func is torch.sum:\n            torch.zeros(3)\n"
+        "        return func(*args, **(kwargs or {}))\n"
+    )["Mode"]
+    with placement() as found, kind():
+        ones = torch.ones(2)
+        assert found == set()
+        torch.sum(ones)
+    (place,) = found
+    assert "zeros() without a device" in place
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -22,7 +22,10 @@ from .test_trainer import assert_normal
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_entries_are_normal_with_the_stated_deviation(dtype: torch.dtype) -> None:
-    draws = fill_gaussian(torch.empty(200_001, dtype=dtype), 3.0, SeededEntropy(1)).double().numpy() / 3
+    draws = (
+        fill_gaussian(torch.empty(200_001, dtype=dtype, device="cpu"), 3.0, SeededEntropy(1)).double().numpy()
+        / 3
+    )
     assert_normal(draws)
     half = len(draws) // 2
     assert_normal(
@@ -36,7 +39,7 @@ def test_entries_are_normal_with_the_stated_deviation(dtype: torch.dtype) -> Non
 def test_tails_are_those_of_a_gaussian() -> None:
     """Clopper-Pearson would do; Chernoff is simpler: 4 million draws, beyond 4 deviations 253 are expected;
     false alarm < 1e-9."""
-    draws = fill_gaussian(torch.empty(4_000_000), 1.0, SeededEntropy(2)).abs()
+    draws = fill_gaussian(torch.empty(4_000_000, device="cpu"), 1.0, SeededEntropy(2)).abs()
     expected = 4e6 * math.erfc(4 / math.sqrt(2))
     count = int((draws > 4).sum())
     assert abs(count - expected) <= 6.6 * math.sqrt(expected) + 15
@@ -55,7 +58,7 @@ class Same(Entropy):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_rarest_words_get_more_bits_and_stay_finite(dtype: torch.dtype) -> None:
-    draws = fill_gaussian(torch.empty(501, dtype=dtype), 1.0, Same(0))
+    draws = fill_gaussian(torch.empty(501, dtype=dtype, device="cpu"), 1.0, Same(0))
     assert draws.isfinite().all()
     assert draws.abs().max() > 6.7, "beyond what 32 bits can give"
 
@@ -70,7 +73,7 @@ class Rarest(Same):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_tail_goes_on_to_where_it_is_said_to_end(dtype: torch.dtype) -> None:
     """U = 2**-84, whose square no float32 holds."""
-    draws = fill_gaussian(torch.empty(2, dtype=dtype), 1.0, Rarest(0))
+    draws = fill_gaussian(torch.empty(2, dtype=dtype, device="cpu"), 1.0, Rarest(0))
     assert float(draws.norm()) == pytest.approx(math.sqrt(2 * 84 * math.log(2)), rel=1e-5)
 
 
@@ -79,7 +82,7 @@ def test_small_words_are_what_they_would_be_with_all_their_bits() -> None:
     the half that the toss may add."""
     for size in (1, 2, 3, 500, 1023, 1024, 1025, 70_000):
         for word in (size, 2**32 - size):
-            radius = float(fill_gaussian(torch.empty(2), 1.0, Same(word)).norm())
+            radius = float(fill_gaussian(torch.empty(2, device="cpu"), 1.0, Same(word)).norm())
             low, high = (math.sqrt(-2 * math.log((size + half) * 2.0**-31)) for half in (0.5, -0.5))
             assert low * (1 - 1e-6) <= radius <= high * (1 + 1e-6), (size, word)
 
@@ -92,20 +95,23 @@ def test_no_word_gives_no_noise_at_all(dtype: torch.dtype, word: int) -> None:
     """A radius of zero, or an angle at which a sine is: one person's gradient would be seen as it is, as
     often as the word comes up."""
     for odd in (6, 7):
-        draws = fill_gaussian(torch.empty(odd, dtype=dtype), 1.0, Same(word))
+        draws = fill_gaussian(torch.empty(odd, dtype=dtype, device="cpu"), 1.0, Same(word))
         assert draws.isfinite().all()
         assert (draws != 0).all()
 
 
 @pytest.mark.parametrize("deviation", [1e-30, 1e-20, 1e-3, 1e20, 1e30])
 def test_deviations_whose_squares_leave_the_floats_are_what_they_are(deviation: float) -> None:
-    draws = fill_gaussian(torch.empty(20_000), deviation, SeededEntropy(3)).double().numpy() / deviation
+    draws = (
+        fill_gaussian(torch.empty(20_000, device="cpu"), deviation, SeededEntropy(3)).double().numpy()
+        / deviation
+    )
     assert_normal(draws)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 65_535, 65_537, 131_072, 300_001])
 def test_every_entry_is_drawn_whatever_the_length(size: int) -> None:
-    vector = fill_gaussian(torch.zeros(size), 1.0, SeededEntropy(4))
+    vector = fill_gaussian(torch.zeros(size, device="cpu"), 1.0, SeededEntropy(4))
     assert (vector != 0).all()
     assert len(vector.unique()) > 0.99 * size
 
@@ -113,7 +119,7 @@ def test_every_entry_is_drawn_whatever_the_length(size: int) -> None:
 def test_no_vector_is_handed_out_twice() -> None:
     buffer, seen = NoiseBuffer(100, torch.float32, 1.0, Entropy()), set()
     for _ in range(1500):  # more than one block
-        vector = torch.empty(100)
+        vector = torch.empty(100, device="cpu")
         buffer.into(vector)
         seen.add(tuple(vector[:4].tolist()))
     assert len(seen) == 1500
@@ -134,7 +140,7 @@ def test_the_runs_own_stream_is_counter_mode_under_a_key_from_the_given_one() ->
 
 def test_a_forked_process_has_noise_of_its_own() -> None:
     """Parent and child go on from one buffer: the same noise on two gradients would cancel."""
-    buffer, vector = NoiseBuffer(300_000, torch.float32, 1.0, Entropy()), torch.empty(300_000)
+    buffer, vector = NoiseBuffer(300_000, torch.float32, 1.0, Entropy()), torch.empty(300_000, device="cpu")
     buffer.into(vector)
     read, write = os.pipe()
     child = os.fork()
@@ -150,7 +156,7 @@ def test_a_forked_process_has_noise_of_its_own() -> None:
 
 
 def test_no_deviation_is_no_noise() -> None:
-    assert fill_gaussian(torch.ones(3), 0.0, Entropy()).abs().sum() == 0
+    assert fill_gaussian(torch.ones(3, device="cpu"), 0.0, Entropy()).abs().sum() == 0
 
 
 @pytest.mark.parametrize("seed", [5, 6, 7])
@@ -159,5 +165,5 @@ def test_noise_is_the_same_by_numpy_and_by_torch(monkeypatch: pytest.MonkeyPatch
     vectors = []
     for threads in (0, 1 << 20):
         monkeypatch.setattr(gradient_noise, "_MAX_THREADS_FOR_NUMPY", threads)
-        vectors.append(fill_gaussian(torch.empty(200_001), 1.0, SeededEntropy(seed)))
+        vectors.append(fill_gaussian(torch.empty(200_001, device="cpu"), 1.0, SeededEntropy(seed)))
     torch.testing.assert_close(*vectors, rtol=1e-5, atol=1e-6)

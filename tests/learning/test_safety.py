@@ -13,6 +13,7 @@ from discreet import InvalidInput, NotPrivate, Unsupported
 from discreet.learning import without_batch_norm
 from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.probe.safety import made_up, probe
+from discreet.learning.probe.single_examples import BatchComparison
 
 from .. import warm
 from .zoo import ZOO, differing, loss, made
@@ -42,6 +43,29 @@ class Lazy(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + 0.01 * x.flip(0) if self.training else x
+
+
+class MixesInEvaluation(nn.Module):
+    """What training does not do; what it hides by dropout looks the same."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if self.training else x + 0.01 * x.flip(0)
+
+
+def test_evaluation_mode_is_looked_at_where_it_computes_anything_else() -> None:
+    layers, modes = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4)), []
+    layers.register_forward_hook(lambda model, args, out: modes.append(model.training))
+    examples = made_up(torch.zeros(1, 4)), made_up(torch.zeros(1, 4))
+    with pytest.raises(NotPrivate, match="changing one made-up example"):
+        probe(ClippingEngine(nn.Sequential(layers, MixesInEvaluation()), loss), *examples)
+    counts = []
+    for rate in (0.5, 0.0):
+        layers[1].p = rate  # type: ignore[assignment]
+        modes.clear()
+        probe(ClippingEngine(layers, loss), *examples)
+        counts.append(modes.count(False))
+    # The one batch that is compared bit by bit, and the two that decide which dimension is the batch.
+    assert counts[1] <= 3 < counts[0]
 
 
 class Counter(nn.Module):
@@ -232,6 +256,38 @@ def test_a_kink_hit_by_rounding_is_not_taken_for_mixing() -> None:
         assert differing(engine, x, y), "the kink is there"
     probe(engine, x, y)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+class KinkOfOne(Kink):
+    """The same, for one example alone."""
+
+    def __init__(self, example: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("example", example)
+
+    def forward(self, x: Tensor) -> Tensor:
+        at_kink = (x - self.example).abs().amax(1, keepdim=True) < 1e-6
+        return torch.where(at_kink, super().forward(x), self.layer(x))
+
+
+def test_a_kink_of_one_example_is_looked_at_in_one_batch_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that was compared takes the place of its examples alone: larger ones decide the kink as it does."""
+    asked: list[tuple[torch.dtype, set[int]]] = []
+    before = BatchComparison.differing_sizes
+
+    def spied(self: BatchComparison, inputs: Tensor, targets: Tensor, sizes: set[int]) -> set[int]:
+        asked.append((self.engine.dtype, sizes))
+        return before(self, inputs, targets, sizes)
+
+    monkeypatch.setattr(BatchComparison, "differing_sizes", spied)
+    x, y = made_up(torch.zeros(1, 3)), made_up(torch.zeros(1, dtype=torch.long))
+    for position, size in ((0, 3), (2, 3), (4, 5)):
+        asked.clear()
+        probe(ClippingEngine(KinkOfOne(x[position]), nn.CrossEntropyLoss()), x, y, batch=40)
+        (first, sizes), (second, left) = asked[:2]
+        assert (first, second) == (torch.float32, torch.float64)
+        assert sizes == {1, 3, 5, 12, 40}
+        assert left == {size}
 
 
 def test_float64_looks_again_only_at_the_sizes_that_float32_left_open() -> None:

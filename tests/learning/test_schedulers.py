@@ -104,7 +104,7 @@ def test_a_scheduler_goes_on_where_a_resumed_run_goes_on(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("learning_rate", "match"),
     [
-        (torchs.ReduceLROnPlateau, "ReduceLROnPlateau.*metric"),
+        (torchs.ReduceLROnPlateau, "ReduceLROnPlateau follows a metric.*CosineAnnealingLR"),
         (partial(torchs.OneCycleLR, max_lr=0.4, total_steps=STEPS), "cycle_momentum=False"),
         (
             partial(torchs.OneCycleLR, max_lr=0.4, total_steps=-3),

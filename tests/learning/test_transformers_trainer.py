@@ -5,6 +5,7 @@ Runs where transformers (and peft) are installed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +18,14 @@ import transformers
 
 import discreet as dp
 from discreet import learning
-from discreet.learning.training.hugging_face import IGNORED, next_token_loss
+from discreet.learning.training.hugging_face import (
+    _FOLLOWED,
+    _REFUSED,
+    _WITHOUT_EFFECT,
+    IGNORED,
+    _check_settings,
+    next_token_loss,
+)
 
 PEOPLE, WORDS, LENGTH = 300, 40, 10
 PUBLIC = dp.Public(table="reviews", size=PEOPLE)
@@ -118,6 +126,10 @@ def test_adapters_are_trained_and_the_rest_is_as_it_was(tmp_path: Any) -> None:
         ({"args": ARGS | {"fp16": True}}, "float32"),
         ({"args": ARGS | {"lr_scheduler_type": "polynomial"}}, "lr_scheduler_type"),
         ({"args": ARGS | {"load_best_model_at_end": True}}, "load_best_model_at_end"),
+        ({"args": ARGS | {"max_grad_norm": 0.1}}, "max_grad_norm=0.1.*give clip=, which bounds each"),
+        ({"args": ARGS | {"seed": 0}}, "seed=0 is not for private training: batches and noise"),
+        ({"args": ARGS | {"save_steps": 10}}, r"save_steps=10.*train\(session, checkpoint="),
+        ({"args": ARGS | {"num_epochs": 3}}, "num_epochs=3.*not followed here"),
         ({"args": ARGS | {"report_to": ["mlflow"]}}, "report_to='mlflow'"),
         ({"args": ARGS | {"report_to": "wandb"}}, "wandb is not installed"),
         ({"args": ARGS | {"eval_strategy": "epoch"}}, "needs eval_dataset"),
@@ -132,6 +144,49 @@ def test_what_cannot_be_private_is_refused_before_anything_is_read(change: Any, 
     given = {"args": ARGS, "train_dataset": texts(), "max_length": LENGTH} | change
     with pytest.raises(dp.DiscreetError, match=words):
         learning.TransformersTrainer(bert(), **given, public=PUBLIC, noise_multiplier=1.0)
+
+
+@dataclass
+class Arguments:
+    """Has settings as `TrainingArguments` has them, all of them with a default."""
+
+    output_dir: str = "out"
+    learning_rate: float = 5e-5
+    max_grad_norm: float = 1.0
+    seed: int = 42
+    save_strategy: str = "steps"
+    label_smoothing_factor: float = 0.0
+    neftune_noise_alpha: float | None = None
+
+
+def test_of_an_object_those_settings_count_that_are_not_as_by_default() -> None:
+    def tuned(**settings: Any) -> Any:
+        return learning.TransformersTrainer(
+            bert(), Arguments(**settings), texts(), public=PUBLIC, max_length=LENGTH, noise_multiplier=1.0
+        )
+
+    assert tuned(learning_rate=1e-3, save_strategy="no", output_dir="elsewhere").trainer is not None
+    for name, value in {
+        "max_grad_norm": 0.5,
+        "seed": 0,
+        "save_strategy": "epoch",
+        "neftune_noise_alpha": 5.0,
+    }.items():
+        with pytest.raises(dp.Unsupported, match=f"{name}={value} is not for private training"):
+            tuned(**{name: value})
+
+
+def test_no_setting_of_the_library_is_passed_over(tmp_path: Any) -> None:
+    """Each is followed, without effect on what is trained, or refused by its name where it is set."""
+    pytest.importorskip("accelerate")
+    names = {field.name for field in fields(transformers.TrainingArguments)}
+    left = {name for name in names if name not in _FOLLOWED and not name.startswith(_WITHOUT_EFFECT)}
+    assert {"seed", "max_grad_norm", "save_steps", "neftune_noise_alpha"} <= left
+    assert not set(_FOLLOWED) & set(_REFUSED)
+    _check_settings(transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True))
+    for name in sorted(left):
+        with pytest.raises(dp.Unsupported, match=f"{name}=7 is not for private training"):
+            _check_settings({name: 7})
 
 
 def test_public_texts_are_scored_and_logged_as_the_arguments_say(tmp_path: Any) -> None:

@@ -123,3 +123,11 @@ def test_an_engineer_walks_from_data_on_disk_to_a_saved_model(tmp_path: Path) ->
     loaded = trainer(public).model
     loaded.load_state_dict(torch.load(tmp_path / "model.pt"))
     assert validation.score(loaded, "cross_entropy") == told[-1].metrics
+
+
+def test_a_dataset_of_torch_is_told_how_it_is_opened(tmp_path: Path) -> None:
+    """The first thing that somebody tries."""
+    rows = written(tmp_path / "people", 10, 1)
+    for data in (rows, DataLoader(rows)):
+        with pytest.raises(dp.InvalidInput, match=r"opened as examples.*learning\.Examples\.of\(data"):
+            dp.open(data, budget=dp.Budget(epsilon=1))

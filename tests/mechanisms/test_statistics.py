@@ -32,7 +32,6 @@ from discreet.mechanisms import (
 )
 from discreet.mechanisms.matrix import Attribute, Cells
 from discreet.mechanisms.statistics import PowerSum, implied_sensitivity
-from discreet.streaming import DyadicCounts
 from discreet.synthetic import Domain
 from discreet.synthetic.table_domain import DomainColumn
 from discreet.tables import Memory
@@ -218,7 +217,6 @@ def test_bins_that_all_lie_outside_of_the_declared_bounds_are_refused_before_the
         for build in (
             lambda edges: noisy_histogram(public, "x", epsilon=1, edges=edges),
             lambda edges: Cells.of(Attribute(column="x", edges=edges)).domain(public),
-            lambda edges: DyadicCounts(column="x", edges=edges).sensitivity(public),
             lambda edges: Domain(columns=(DomainColumn(column="x", edges=edges),)).codings(public),
         ):
             with pytest.raises(InvalidInput, match="at least one overlaps the declared bounds of 'x'"):

@@ -121,6 +121,11 @@ def test_an_answer_without_any_private_group_says_from_how_many_units_on_one_is_
     answer = query(source, entropy=Entropy()).value
     needed = partition.units_always_shown(*query.question.selection)
     assert len(answer) == 0
-    assert answer.notes[0].startswith(f"no group is shown: a group is always shown from {needed} units on")
-    assert f"from {needed} units on" in str(answer)
+    said = f"the groups were not declared: a group is always shown from {needed} units on, a smaller one with some"
+    assert answer.notes[0] == "no group is shown (a unit is one who)"
+    assert said in str(answer)
     assert not any("no group is shown" in note for note in query.preview().notes)
+    many = query(connect({"who": range(99), "town": ["a"] * 99}, public), entropy=Entropy()).value
+    assert len(many) == 1
+    assert said in str(many)
+    assert not any("no group is shown" in note for note in many.notes)

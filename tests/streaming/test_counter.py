@@ -22,7 +22,7 @@ from discreet._errors import ReleaseFailed
 from discreet._public import REPLACE, Unit
 from discreet.curator import Budget, Curator, Policy
 from discreet.curator.values import decode
-from discreet.mechanisms import Count, CountNonNull, Histogram, Sum
+from discreet.mechanisms import Count, CountNonNull, Histogram, Stack, Sum
 from discreet.mechanisms.matrix import Toeplitz
 from discreet.query import SqlStatistic
 from discreet.sampling import SeededEntropy
@@ -30,7 +30,6 @@ from discreet.session.streams import find_stream
 from discreet.streaming import (
     Advance,
     ContinualCounter,
-    DyadicCounts,
     Latest,
     SquaredDistance,
     counter,
@@ -559,7 +558,7 @@ def test_a_decayed_sum_of_a_short_horizon_finds_a_strategy() -> None:
 
 def test_a_gaussian_stream_without_end_fits_a_budget_of_what_it_was_asked_for() -> None:
     """Its blocks are charged as zCDP: calibrated by the noise of one block, 1 was charged as 1.078."""
-    statistic = DyadicCounts(column="age", edges=tuple(range(65)))
+    statistic = Stack(parts=(Histogram(column="age", edges=tuple(range(65))),) * 7)
     mechanism = counter(PUBLIC, statistic, epsilon=1, delta=1e-6)
     assert mechanism.rho is not None
     assert dp.accounting.epsilon(mechanism.event, delta=1e-6) <= 1

@@ -247,7 +247,53 @@ def test_check_says_what_a_codebook_did_and_init_opens_with_it(tmp_path, monkeyp
     assert facts["ids"]["rows of stays without who, which are in no answer"] == "5 to 20%"
     said = " ".join(CliRunner().invoke(app, ["check", "stays.csv"]).stdout.split())
     assert "ward, read by trim: 20 to 50% changed" in said
-    assert "lines with more fields than the first line names, whose last are left out: under 1%" in said
+    said_lines = (
+        "lines of stays with more fields than the first line names, whose last are left out: under 1%"
+    )
+    assert said_lines in said
+
+
+def test_check_looks_at_related_tables_and_at_ids_of_nobody(tmp_path, monkeypatch):
+    """Lines and texts of another table, and an id that stands for many people."""
+    monkeypatch.chdir(tmp_path)
+    visits = [f"p{i},{i % 9}" for i in range(300)] + ["NA,3"] * 150
+    Path("visits.csv").write_text("who,n\n" + "\n".join(visits) + "\n", "utf-8")
+    people = [f"p{i},{'Süd' if i % 2 else 'Nord'}" for i in range(300)]
+    Path("people.csv").write_text("who,region\n" + "\n".join([*people, "p1,Nord,x"]) + "\n", "cp1252")
+    schema = (
+        'table = "visits"\n[unit]\ncolumn = "who"\nrows = 2\n[columns.n]\ntype = "number"\nlower = 0\nupper = 9\n'
+        '[tables.people]\nprivate = true\nunit = "who"\ndata = "people.csv"\n'
+        '[tables.people.columns.region]\ntype = "categories"\nvalues = ["Nord", "Ost"]\n'
+    )
+    Path("visits.csv.schema.toml").write_text(schema, "utf-8")
+
+    def check(*options):
+        result = CliRunner().invoke(app, ["check", "visits.csv", *options])
+        assert result.exit_code == 0, result.exception
+        return " ".join(result.stdout.split())
+
+    said = check()
+    assert "lines of people that are not text in UTF-8, and are left out: 20 to 50%" in said
+    assert "iconv -f cp1252 -t utf-8 people.csv" in said
+    assert (
+        "lines of people with more fields than the first line names, whose last are left out: under 1%"
+        in said
+    )
+    assert "lines of visits" not in said
+    assert "does one of them, such as NA or 999999, stand for people without an id?" in said
+    related = json.loads(check("--json"))["related"]
+    assert related == {
+        "lines": {"people": {"more": "under 1%", "fewer": "none"}},
+        "not_utf8": {"people": "20 to 50%"},
+    }
+    Path("visits.csv.schema.toml").write_text(
+        schema.replace('data = "people.csv"', 'data = "people.csv"\nformat = {encoding = "cp1252"}'), "utf-8"
+    )
+    said = check()
+    assert "UTF-8" not in said
+    assert "outside, of people.region: other texts than those declared" in said
+    Path("visits.csv").write_text("who,n\n" + "\n".join(visits[:300]) + "\n", "utf-8")
+    assert "stand for people without an id" not in check()
 
 
 def test_a_look_drafts_what_the_texts_look_like(tmp_path):

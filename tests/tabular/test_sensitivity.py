@@ -18,9 +18,8 @@ from discreet.tables import Memory
 from discreet.tabular import LogisticRegression, erm
 from discreet.tabular import perturbation as inside
 from discreet.tabular.erm import power_of_two
-from discreet.tabular.losses import minimize
+from discreet.tabular.losses import minimize, minimize_damped
 from discreet.tabular.perturbation import gaussian_objective_delta
-from discreet.tabular.proximal import minimize_damped
 
 DESIGN = tabular.Design(features=("a", "b"), target="y", intercept=False, clip="never")
 LOSSES = [
@@ -296,7 +295,7 @@ def test_rounding_leaves_room_for_a_certificate_at_the_longest_weights_that_any_
     x = np.zeros((times * size, 31), np.float32)
     x[:, 0], x[:, 1], x[:, -1] = 1e-4 * (2.0 * (targets > 0) - 1), 1e-4 * (targets == 2), 1
     (problem,) = mechanism._problems(x, targets.astype(np.float64))
-    point, certified = minimize_damped(problem, mechanism.penalties, mechanism.tolerance)
+    point, certified = minimize_damped(problem, mechanism.tolerance)
     assert certified
     assert np.linalg.norm(point) > 2000
     assert problem.rounding(point) <= mechanism.tolerance - mechanism.facts.gradient_l2 * 2.0**-20
@@ -318,7 +317,7 @@ def test_the_solver_certifies_tables_of_ten_times_the_declared_rows() -> None:
     x = np.zeros((10 * size, 31), np.float32)
     x[:, 0], x[:, -1] = 1e-4 * (2.0 * targets - 1), 1
     (problem,) = mechanism._problems(x, targets.astype(np.float64))
-    point, certified = minimize_damped(problem, mechanism.penalties, mechanism.tolerance)
+    point, certified = minimize_damped(problem, mechanism.tolerance)
     assert certified
     assert problem.rounding(point) > mechanism._tolerance_for(1e-5, 2 * size), "twice the rows are not enough"
     assert mechanism.certified_rows == 64 * size

@@ -16,6 +16,8 @@ from .running import COUNT, Server, watch_body
 OPEN = {
     ("GET", "/login"),
     ("POST", "/login"),
+    ("GET", "/login/oidc"),
+    ("GET", "/login/back"),
     ("GET", "/healthz"),
     ("GET", "/api/v1/openapi.json"),
     ("HEAD", "/api/v1/openapi.json"),
@@ -74,6 +76,8 @@ MATRIX = {
     "GET /data/{name}/releases/{number}": ASK,
     "GET /data/{name}/releases/{number}/{form}": ASK,
     "GET /data/{name}/models": ASK,
+    "POST /data/{name}/suggest": ASK,
+    "POST /data/{name}/models/preview": ASK,
     "POST /data/{name}/models": ASK,
     "GET /data/{name}/jobs/{verb}": ASK,
     "POST /data/{name}/jobs/{job}/cancel": ASK,
@@ -97,6 +101,7 @@ MATRIX = {
     "GET /steward/add": STEWARD,
     "POST /steward/draft": STEWARD,
     "POST /steward/upload": STEWARD,
+    "POST /steward/check": STEWARD,
     "POST /steward/add": STEWARD,
 }
 REMOVED = "DELETE /api/v1/datasets/{name}"

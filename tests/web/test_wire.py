@@ -29,7 +29,7 @@ ALLOWED = {
     "mechanisms": "AboveThreshold AddNoise ApproximateQuantiles CellCounts CellDistances Clamp Count CountNonNull"
     " CountsBelow Design DistanceToInstability Entry ExponentialMechanism Fold GridGaussian GridLaplace"
     " GroupPrivate Histogram HistogramBounds InputPerturbation IntegerGaussian IntegerLaplace Kary Mean"
-    " MeanWithFoundBounds MinMax Parallel PartMean PartMode PermuteAndFlip PostProcessed PowerSum"
+    " MeanWithFoundBounds Parallel PartMean PartMode PermuteAndFlip PostProcessed PowerSum"
     " ProposeTestRelease Quantile RandomizedResponse RedrawnSparseVector ReportNoisyMax Reports Round"
     " SampleAndAggregate Select Sequential SmoothSensitivityMedian SparseVector StableMedian StableMode"
     " StableSparseVector Stack SubsampleAggregateStable TopK Truncate Variance",
@@ -41,10 +41,10 @@ ALLOWED = {
     " GaussianChange GoodnessOfFitTest GroupSums Hypothesis IndependenceTest LikelihoodScores Listed Paprika"
     " PowerLaw PrivateBenjaminiHochberg ProportionTest RankScores TestResult Thresholdout"
     " TruncatedExponential TwoSampleMeanTest YesNo",
-    "streaming": "Advance Ball Box ClippedGradients ContinualCounter DyadicCounts HashedBits Latest LinearLoss"
-    " LogisticLoss OnlineLearner PerUnit Presence RunningSum Simplex SquaredDistance SquaredLoss",
+    "streaming": "Advance Ball Box ClippedGradients ContinualCounter Latest LinearLoss"
+    " LogisticLoss OnlineLearner Presence RunningSum Simplex SquaredDistance SquaredLoss",
     "synthetic": "AIM Constraint CopyDistance Domain DomainColumn Fitted Independent MST MWEM MarginalCounts"
-    " MeasuredTable PrivBayes",
+    " MeasuredTable",
 }
 
 

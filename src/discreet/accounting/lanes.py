@@ -21,10 +21,10 @@ from .._errors import Unsupported
 from .._public import Neighbors
 from .._registry import described
 from .._require import OPEN_PROBABILITY, POSITIVE, at_least
-from . import pricing, pure
+from . import pure
 from .events import Event, PureDP
 from .normal import normal
-from .rdp import curve
+from .renyi import curve
 
 # A fraction, or the float infinity.
 Exact = Fraction | float
@@ -164,6 +164,9 @@ def event_of(item: Item) -> Event:
 def certified_epsilon(event: Event, delta: float) -> float:
     """Return the epsilon at `delta` of the event without its failures (`split`) by the tightest accountant;
     infinite where none has a theorem for it."""
+    # imported for the events that have no pure epsilon, such as Gaussian noise: it is the tightest accountant
+    from . import pricing
+
     bare, _, _ = split(event)
     try:
         return pricing.epsilon(bare, delta=delta)

@@ -91,6 +91,11 @@ def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
     return min(float(local_epsilon), math.log1p(weight * x) * (1 + 1e-14))
 
 
+def moment_of(event: Any) -> Callable[[float], float]:
+    """Return the moments of the event `Shuffled` (`renyi.RULES`)."""
+    return moment(float(event.epsilon), event.reports)
+
+
 def moment(local_epsilon: float, reports: int) -> Callable[[float], float]:
     """Return (order - 1) times the Rényi divergence of shuffled reports as a function of the order: that of
     the pair P and Q (Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3, by the same reduction)."""

@@ -54,7 +54,8 @@ from ..mechanisms.protocols import (
     release,
     require_columns,
 )
-from ..mechanisms.selection import PermuteAndFlip, ReportNoisyMax, Select, moves_one_way
+from ..mechanisms.selection import Select, moves_one_way
+from ..mechanisms.selectors import PermuteAndFlip, ReportNoisyMax
 from ..mechanisms.sparse_vector import Comparing, SparseVectorRounds, State, declared
 from ..mechanisms.stability import failure_of
 from ..mechanisms.statistics import require_rows, row_contribution

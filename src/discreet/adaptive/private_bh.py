@@ -31,7 +31,7 @@ from ..accounting import Event, compose
 from ..mechanisms.additive import laplace_noise
 from ..mechanisms.noise import IntegerLaplace
 from ..mechanisms.protocols import Mechanism, Release, check_source, release
-from ..mechanisms.selection import TopK
+from ..mechanisms.selectors import TopK
 from ..mechanisms.sparse_vector import number, zcdp_epsilon
 from ..mechanisms.stability import check_budget
 from ..sampling import Entropy

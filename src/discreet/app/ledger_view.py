@@ -58,20 +58,26 @@ def without_totals(entry: Entry) -> dict[str, Any]:
     return facts | {"body": {name: value for name, value in entry.body.items() if name not in _TOTALS}}
 
 
+def mechanism_name(body: dict[str, Any]) -> str:
+    """Return what a charge without a text was for, from the body of its entry."""
+    if body.get("mechanism"):
+        return str(body["mechanism"]["type"].split(".")[-1])
+    return "trusted code" if body.get("trusted") else "a release made elsewhere"
+
+
+def kept(body: dict[str, Any]) -> str:
+    """Return what the price of a charge rests on, in words; for a release that was made elsewhere, that it
+    was entered."""
+    is_run = body.get("mechanism") or body.get("trust") or body.get("trusted")
+    return f"kept {mark_of(body)}" if is_run else "as it was entered by hand"
+
+
 def what(entry: Entry) -> str:
     """Return a sentence that says what an entry records."""
     body: dict[str, Any] = entry.body
     if entry.kind == books.SPENDING:
-        mechanism = body.get("mechanism")
-        name = (
-            mechanism["type"].split(".")[-1]
-            if mechanism
-            else "trusted code"
-            if body.get("trusted")
-            else "a release made elsewhere"
-        )
-        mark = f" ({mark_of(body)})" if body.get("trust") or mechanism else ""
-        return f"charged for {body.get('text') or name}{_during(body)}{mark}"
+        mark = f" ({mark_of(body)})" if body.get("trust") or body.get("mechanism") else ""
+        return f"charged for {body.get('text') or mechanism_name(body)}{_during(body)}{mark}"
     if entry.kind == books.SERVED and body.get("carried"):
         return f"{body['text']} (served there)"
     if entry.kind == books.SERVED:

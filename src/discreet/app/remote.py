@@ -27,7 +27,7 @@ from ..curator.accounts import legible
 from ..curator.closed_ledger import NoData
 from ..curator.entries import Anchor, Entry
 from ..curator.live_mechanisms import Handle
-from ..curator.policy import spending_table
+from ..curator.policy import LIMITS, spending_table
 from ..mechanisms.protocols import BaseMechanism, Release, as_of
 from ..query import Answer, Query, WorkloadQuery
 from ..session import Session
@@ -158,7 +158,8 @@ def _facts_of(reply: Mapping[str, Any]) -> _Facts:
     if not (isinstance(public, Public) and isinstance(budget, Budget) and isinstance(own, Budget | None)):
         raise TypeError("no public facts")
     analysts = () if analyst == STEWARD else ((analyst, own),)
-    return _Facts(public, analyst, Policy(budget=budget, analysts=analysts))
+    limits = {name: _registry.from_json(reply["policy"].get(name)) for name in LIMITS}
+    return _Facts(public, analyst, Policy(budget=budget, analysts=analysts, **limits))
 
 
 @reads_reply

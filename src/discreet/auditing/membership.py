@@ -2,9 +2,9 @@
 the best.
 
 All of them look at how sure the model is of an example's true label. `by_loss` compares that with one
-threshold for everybody; `by_shadows` learns from models that the attacker has trained (shadow models)
-how sure a model is of its members, class by class; `lira` learns it for every single example, which is what
-makes it strong where false alarms are rare; `by_quantile` gets nearly as far without training any model.
+threshold for everybody; `lira` learns for every single example, from models that the attacker has trained
+(shadow models), how sure a model is of its members, which is what makes it strong where false alarms are
+rare.
 
 Nothing here knows torch or scikit-learn: attacks take arrays of confidences, or a function `train(indices)`
 that trains a model on these examples and returns its scaled confidences in all examples, or a function
@@ -51,10 +51,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import special
 
 from .. import _require
-from .outputs import Guesses, floats, fresh_order, lower_limit, newton_logistic, upper_limit
+from .outputs import Guesses, floats, fresh_order, lower_limit, upper_limit
 
 Floats = NDArray[np.float64]
 
@@ -386,109 +386,6 @@ def lira_roc(
     )
 
 
-def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: int = 3) -> Floats:
-    """Return the scores of the attack of Shokri et al. 2017 (arXiv:1610.05820): a classifier learns from
-    shadow models what members' predictions look like.
-
-    `target` is [examples, classes], the probabilities that the target model gives; `labels` the true classes;
-    `vectors` [models, examples, classes] and `included` [models, examples] those of the shadow models. One
-    logistic regression is fitted per class, on the confidence in the true class and the `top` largest ones,
-    all scaled by `logit_scaled`. Scores are larger for members.
-    """
-    p, y, is_member = np.asarray(vectors, dtype=float), np.asarray(labels), np.asarray(included, dtype=bool)
-    target_vectors = np.asarray(target, dtype=float)
-    _require.that(
-        p.ndim == 3
-        and target_vectors.shape == p.shape[1:]
-        and is_member.shape == p.shape[:2]
-        and y.shape == p.shape[1:2],
-        "shadow attack: target [examples, classes], labels [examples], vectors [models, examples, "
-        "classes], included [models, examples].",
-    )
-    _check_classes(y, p.shape[2])
-    _require.integer(top=top, at_least=1)
-    scores = np.zeros(len(target_vectors))
-    for value in np.unique(y):
-        rows = np.flatnonzero(y == value)
-        shadow_features = np.concatenate([_features(predictions[rows], y[rows], top) for predictions in p])
-        weights = _logistic(shadow_features, is_member[:, rows].ravel())
-        target_features = _features(target_vectors[rows], y[rows], top)
-        scores[rows] = target_features @ weights[:-1] + weights[-1]
-    return scores
-
-
-def _features(probabilities: Floats, labels: Any, top: int) -> Floats:
-    """Return the scaled confidences in the true class and in the `top` likeliest ones."""
-    true_class = np.take_along_axis(probabilities, np.asarray(labels)[:, None].astype(np.int64), axis=1)
-    largest = -np.sort(-probabilities, axis=1)[:, :top]
-    return logit_scaled(np.hstack([true_class, largest]))
-
-
-def _logistic(features: Floats, truth: Any, ridge: float = 1.0) -> Floats:
-    """Fit a ridge logistic regression by Newton's method, on standardized features; return weights for the
-    features as they came in, intercept last."""
-    center, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-9)
-    design = np.hstack([(features - center) / scale, np.ones((len(features), 1))])
-    weights = newton_logistic(design, np.asarray(truth, dtype=float), ridge, rounds=12)
-    slopes = weights[:-1] / scale
-    return np.append(slopes, weights[-1] - slopes @ center)
-
-
-def by_quantile(
-    target: Any,
-    features: Any,
-    outside: Any,
-    outside_features: Any,
-    *,
-    levels: Sequence[float] = (0.5, 0.75, 0.9, 0.95, 0.98),
-) -> Floats:
-    """Return how unusually sure the model is of an example, compared with examples like it: quantile
-    regression on people known to be outside.
-
-    `target` are scaled confidences, `features` what is known of each example (a row each); `outside` and
-    `outside_features` the same for examples that were certainly not in the training data. For every level a
-    linear quantile is fitted; the score says between which quantiles an example's confidence lies, on a
-    normal scale. Apart from these quantiles nothing is trained (Bertran et al. 2023, arXiv:2307.03694).
-    """
-    outside_scores, x = np.asarray(outside, dtype=float), _design(outside_features)
-    target_scores, z = np.asarray(target, dtype=float), _design(features)
-    fit = outside_scores.shape == x.shape[:1] and target_scores.shape == z.shape[:1]
-    what = "quantile attack: one confidence and one row of features (of one width) for each example."
-    _require.that(fit and x.shape[1] == z.shape[1], what)
-    ordered_levels = sorted(levels)
-    _require.integer(levels=len(ordered_levels), at_least=2)
-    _require.open_probability(lowest=ordered_levels[0], highest=ordered_levels[-1])
-    fitted = np.stack([z @ _quantile(x, outside_scores, level) for level in ordered_levels], axis=1)
-    return _on_normal_scale(target_scores, np.sort(fitted, axis=1), special.ndtri(np.asarray(ordered_levels)))
-
-
-def _design(features: Any) -> Floats:
-    """Return the rows of features with a one appended, for the intercept."""
-    rows = np.asarray(features, dtype=float)
-    rows = rows[:, None] if rows.ndim == 1 else rows
-    return np.hstack([rows, np.ones((len(rows), 1))])
-
-
-def _quantile(x: Floats, y: Floats, level: float) -> Floats:
-    """Return the linear function with the least pinball loss, by its dual linear program (Koenker & Bassett
-    1978)."""
-    solution = optimize.linprog(-y, A_eq=x.T, b_eq=(1 - level) * x.sum(axis=0), bounds=(0, 1), method="highs")
-    _require.that(
-        solution.success, "the quantile regression has no solution for these features: are they all finite?"
-    )
-    return np.asarray(-solution.eqlin.marginals, dtype=float)
-
-
-def _on_normal_scale(confidences: Floats, quantiles: Floats, positions: Floats) -> Floats:
-    """Return the position of each confidence on a normal scale: interpolated linearly between the example's
-    fitted quantiles, whose `positions` are given, and extrapolated beyond the outermost two."""
-    gap = np.maximum(np.diff(quantiles, axis=1), 1e-9)
-    segment = np.clip((quantiles[:, 1:-1] < confidences[:, None]).sum(axis=1), 0, gap.shape[1] - 1)
-    rows = np.arange(len(confidences))
-    slope = np.diff(positions)[segment] / gap[rows, segment]
-    return np.asarray(positions[segment] + (confidences - quantiles[rows, segment]) * slope, dtype=float)
-
-
 Objective = Callable[[Floats], tuple[float, Any]]
 
 
@@ -667,29 +564,6 @@ def exposure(surprise: float, others: Any) -> Exposure:
         max_bits=math.log2(len(other_surprises) + 1),
         rank=rank,
     )
-
-
-def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Exposure:
-    """Estimate the exposure where there are too many candidates to list: a skew normal distribution is fitted
-    to `sample`, the surprises of random candidates other than the secret. `candidates` is the number of all
-    candidates.
-
-    This is an estimate, not a bound; Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the
-    distribution's mass at or below the secret's surprise, here at most log2 of the number of candidates.
-    """
-    sampled_surprises = _check_surprises(surprise, sample=sample)
-    _require.integer(candidates=candidates, at_least=len(sampled_surprises))
-    _require.that(
-        len(sampled_surprises) >= 20
-        and np.isfinite(sampled_surprises).all()
-        and np.ptp(sampled_surprises) != 0,
-        "to fit a distribution, twenty finite surprises at least are needed, and not all of them alike. "
-        "With few candidates use `exposure`.",
-    )
-    shape, location, scale = stats.skewnorm.fit(sampled_surprises)
-    max_bits = math.log2(candidates)
-    bits = min(max_bits, -float(stats.skewnorm.logcdf(surprise, shape, location, scale)) / math.log(2))
-    return Exposure(bits=bits, max_bits=max_bits, rank=2 ** (max_bits - bits))
 
 
 def _check_surprises(surprise: float, **argument: Any) -> Any:

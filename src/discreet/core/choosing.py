@@ -26,7 +26,7 @@ import numpy as np
 
 from .. import _require, sampling
 from .._errors import InvalidInput
-from ..mechanisms.selection import ExponentialMechanism, TopK
+from ..mechanisms.selectors import ExponentialMechanism, TopK
 from ..sampling import Entropy
 from .measures import Choice
 

@@ -79,6 +79,19 @@ class ValueDomain:
         """Return whether both ends of the range are finite."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
+    def covers(self, other: ValueDomain) -> bool:
+        """Return whether all that is said here of values is true of every value of `other`."""
+        return (
+            self.kind is other.kind
+            and self.low <= other.low <= other.high <= self.high
+            and (self.values is None or self.values == other.values)
+            and self.integer is other.integer
+            and (other.integral or not self.integral)
+            and (other.finite or not self.finite)
+            and (self.nullable or not other.nullable)
+            and not self.null
+        )
+
     def members(self, limit: int) -> tuple[Any, ...] | None:
         """Return the possible values (of a range of integers or dates in order); None if they are unknown,
         more than `limit`, or integers so large that two of them may be one double: a row must never be in two

@@ -11,28 +11,29 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import numpy as np
 
 from .. import _round
-from .._public import ADD_REMOVE, Neighbors
+from .._public import ADD_REMOVE, PUBLIC, Neighbors, Public
 from .._registry import described
-from ..accounting import ApproximateDP, Event, NoOp, compose
+from ..accounting.events import ApproximateDP, Event, NoOp, compose
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
-from ..mechanisms.selection import ExponentialMechanism, TopK
+from ..mechanisms.selectors import ExponentialMechanism, TopK
 from ..sampling import Entropy
 from ..tables import Source
 from ..tables.engines.duckdb import engine_of
-from .choosing import Selector, pick, select, units_always_shown
+from .choosing import Selector, pick, select, shown, units_always_shown
 from .errors import QueryError
 from .exact import Exact, measure, plan_statements
+from .flat import packed, unpacked
 from .form import NONE, Form
 from .measures import Choice
 
 # The tags of the mechanisms that are kept by construction: all that they read is read by a question.
-CONSTRUCTED = frozenset({"query.Query"})
+CONSTRUCTED = frozenset({"core.FormQuestion", "query.Query"})
 # The key of the row that holds the groups that are not shown (`Form.gathered`). A shown group may have the
 # same key.
 OTHER = "other"
@@ -94,7 +95,7 @@ class Question:
 
     Guarantee: what `answered` returns satisfies `event`, for the neighbors of the form's public facts.
     Proof:     `Form` bounds how far neighbors are apart, and noise or a selector that is made for less is
-               refused here; their theorems are in `mechanisms.noise`, `mechanisms.selection` and
+               refused here; their theorems are in `mechanisms.noise`, `mechanisms.selectors` and
                `choosing.show_probabilities`. Selectors and the selection run in all groups and are charged
                `changed_groups` times: in all other groups neighbors agree. Adaptive composition adds the
                parts up: each looks only at the data and at the released results of earlier ones.
@@ -203,6 +204,54 @@ class QuestionMechanism(Mechanism):
         exact = measure(self.question.form, engine_of(source), entropy.integer(63))
         value, error = self.finish(self.question.answered(exact, entropy, check))
         return release(value, event=self.event, entropy=entropy, error=error)
+
+
+@described("core.FormQuestion")
+class FormQuestion(QuestionMechanism):
+    """Asks a question as a planner has built it, without the SQL.
+
+    Its `form` is rows of plain values (`flat`), so that all of it is JSON and may come from anywhere. The
+    noisy numbers are released: a dict of `keys`, one tuple per group, and of `measures` and `choices`, one
+    tuple of values per measure and choice. A measure is in steps of its grid (`Measure.resolution`).
+
+    Guarantee: that of `Question`, whatever the description says.
+    Proof:     the form and the question are made anew from the description, with all their checks, and
+               `question.event` is computed from them.
+    """
+
+    public: Annotated[Public, PUBLIC]
+    form: tuple[tuple[Any, ...], ...]
+    noises: tuple[Noise, ...] = ()
+    selectors: tuple[Selector, ...] = ()
+    selection: tuple[Fraction, Fraction] | None = None
+    question: Question = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        question = Question(
+            form=unpacked(self.form, self.public),
+            noises=self.noises,
+            selectors=self.selectors,
+            selection=self.selection,
+        )
+        object.__setattr__(self, "question", question)
+
+    @classmethod
+    def of(cls, question: Question) -> FormQuestion:
+        """Return the mechanism that asks one question."""
+        return cls(
+            public=question.form.public,
+            form=packed(question.form),
+            noises=question.noises,
+            selectors=question.selectors,
+            selection=question.selection,
+        )
+
+    def finish(self, released: NoisyNumbers) -> tuple[dict[str, Any], None]:
+        def plain(arrays: list[Any]) -> tuple[tuple[Any, ...], ...]:
+            return tuple(tuple(map(shown, array.tolist())) for array in arrays)
+
+        keys = tuple(tuple(map(shown, k)) for k in released.keys)
+        return {"keys": keys, "measures": plain(released.measures), "choices": plain(released.choices)}, None
 
 
 def shown_groups(exact: Exact, is_shown: Any, gathered: bool = False) -> Exact:

@@ -349,7 +349,7 @@ class Reader:
         for part in node.parts:
             columns = [
                 aliased(
-                    _of_one_type(name(f"{part.prefix}p{i}"), kinds[f"{node.prefix}p{i}"]),
+                    _of_one_type(name(f"{part.prefix}p{i}"), kinds[f"{node.prefix}p{i}"].kind),
                     f"{node.prefix}p{i}",
                 )
                 for i in range(len(part.columns))

@@ -24,14 +24,16 @@ Assumes:   the engine computes each node as `tables.semantics` says, and what th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from .._public import Fact, Public, Reference, Related
-from .domain import Kind, declared, is_plain
-from .errors import QueryError
-from .nodes import Call, Column, Expr, Literal, OutputReference, is_made, key, walk
+from .domain import Kind, ValueDomain, boolean, constant, declared, is_plain, number, text
+from .errors import QueryError, Refusal
+from .nodes import Call, Column, Expr, Literal, OutputReference, is_made, key, make, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,17 @@ class Scan:
         if column == self.unit:
             return f"{self.prefix}w"
         return f"{self.prefix}c{[name for name, _ in self.schema].index(column)}"
+
+
+def scan_of(public: Public, table: str, prefix: str) -> Scan:
+    """Return the scan of a table, with what is declared of it."""
+    if table == public.table:
+        return Scan(table, prefix, public.schema, True, public.unit.column)
+    for other in public.tables:
+        if other.name == table:
+            schema, private, unit, reference = facts_of(other)
+            return Scan(table, prefix, schema, private, unit, reference)
+    raise QueryError(f"no table {table!r} is declared.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +168,12 @@ class Carried:
         return f"{self.unit.removesuffix('u')}m" if self.of_rows and not self.single else None
 
 
-# The columns that expressions above a source may name, each with the kind of its values.
-Scope = Mapping[str, Kind]
+# What is known of a number of rows; a table of more than 10**15 rows does not exist.
+COUNTED = number(0, 1e15, integral=True, nullable=False)
+
+
+# The columns that expressions above a source may name, each with what is known of its values.
+Scope = Mapping[str, ValueDomain]
 
 
 def scope_of(node: From) -> Scope:
@@ -174,46 +191,81 @@ def scope_of(node: From) -> Scope:
 
 def _scope(node: From) -> Scope:
     if isinstance(node, Scan):
-        unit = {f"{node.prefix}w": Kind.TEXT} if node.unit or node.reference else {}
-        return {node.alias(c): declared(fact).kind for c, fact in node.schema} | unit
+        unit = {f"{node.prefix}w": text()} if node.unit or node.reference else {}
+        return {node.alias(c): declared(fact) for c, fact in node.schema} | unit
     if isinstance(node, Joined):
-        both = {**_scope(node.left), **_scope(node.right)}
-        return _naming(both, *node.on, kind=Kind.BOOLEAN)
+        right = _scope(node.right)
+        _naming(both := {**_scope(node.left), **right}, *node.on, kind=Kind.BOOLEAN)
+        optional = right if node.kind == "left" else {}
+        return {**both, **{name: replace(domain, nullable=True) for name, domain in optional.items()}}
     if isinstance(node, Union):
-        return _scope_of_union(node)
+        for part in node.parts:
+            _scope(part)
+        own = {f"{node.prefix}p{i}": domain for i, domain in enumerate(union_domains(node))}
+        return own if unit_scan(node) is None else own | {f"{node.prefix}w": text()}
     child = _scope(node.child)
     if isinstance(node, Filtered):
         return _naming(child, node.condition, kind=Kind.BOOLEAN)
     if isinstance(node, Projected):
         _naming(child, *node.columns)
-        return {**child, **{f"{node.prefix}p{i}": c.domain.kind for i, c in enumerate(node.columns)}}
+        return {**child, **{f"{node.prefix}p{i}": c.domain for i, c in enumerate(node.columns)}}
     if isinstance(node, Marked):
         right = _naming(_scope(node.right), *(inner for _, inner in node.pairs))
         _naming(child, *(own for own, _ in node.pairs))
         _naming({**child, **right}, *node.on, kind=Kind.BOOLEAN)
         if any(own.domain.kind is not inner.domain.kind for own, inner in node.pairs):
             raise QueryError("a mark compares values of two kinds.")
-        counts = {f"{node.prefix}{end}": Kind.NUMBER for end in "nc" if node.counted}
-        return {**child, f"{node.prefix}m": Kind.BOOLEAN, **counts}
+        if node.counted and not node.pairs:
+            raise QueryError("a mark counts the values of its first pair, and has none.")
+        counts = {f"{node.prefix}{end}": COUNTED for end in "nc" if node.counted}
+        return {**child, f"{node.prefix}m": boolean(nullable=True), **counts}
     _naming(child, *node.keys, *(argument for _, argument in node.aggregates))
-    own = {f"{node.prefix}k{i}": key.domain.kind for i, key in enumerate(node.keys)}
-    for i, (function, argument) in enumerate(node.aggregates):
-        is_value = function in ("min", "max") and argument is not None
-        own[f"{node.prefix}a{i}"] = argument.domain.kind if is_value and argument is not None else Kind.NUMBER
-    return {**own, f"{node.prefix}w": Kind.TEXT}
+    own = {f"{node.prefix}k{i}": key.domain for i, key in enumerate(node.keys)}
+    try:
+        for i, aggregate in enumerate(node.aggregates):
+            own[f"{node.prefix}a{i}"] = fold_domain(*aggregate)
+    except Refusal as error:
+        raise QueryError(f"{error}.") from None
+    return {**own, f"{node.prefix}w": text()}
 
 
-def _scope_of_union(node: Union) -> Scope:
-    for part in node.parts:
-        _scope(part)
+def fold_domain(function: str, argument: Expr | None) -> ValueDomain:
+    """Return what is known of an aggregate of the rows of one unit.
+
+    Counts and sums have no upper bound, as the number of a unit's rows is not declared: a SUM or AVG over
+    them in the outer query needs CLAMP.
+    """
+    if function in ("count", "distinct"):
+        return replace(number(0, math.inf, integral=True, nullable=False), integer=True)
+    domain = constant(None) if argument is None else argument.domain
+    if domain.kind is Kind.DATE and function in ("min", "max"):
+        return replace(domain, values=None)
+    if function not in ("sum", "avg", "min", "max"):
+        raise Refusal(f"{function!r} is no aggregate of the rows of one unit")
+    domain.need(Kind.NUMBER, function.upper())
+    if argument is None or not domain.bounded:
+        raise Refusal(f"{function.upper()} needs a number with a known range")
+    if function == "sum":
+        low, high = (0.0 if domain.low >= 0 else -math.inf), (0.0 if domain.high <= 0 else math.inf)
+        total = number(low, high, integral=domain.integral, nullable=domain.nullable)
+        return replace(total, integer=domain.integer)
+    return replace(
+        domain,
+        values=None,
+        integral=domain.integral and function != "avg",
+        integer=domain.integer and function != "avg",
+    )
+
+
+def union_domains(node: Union) -> list[ValueDomain]:
+    """Return what is known of each column of a union: a value of one part or of another is that of a CASE."""
     if len({len(part.columns) for part in node.parts}) != 1:
         raise QueryError("the parts of a union have as many columns.")
     columns = zip(*(part.columns for part in node.parts), strict=True)
-    kinds = [{c.domain.kind for c in column if not c.domain.null} or {Kind.NUMBER} for column in columns]
-    if any(len(kind) > 1 for kind in kinds):
-        raise QueryError("a column of a union has values of two kinds.")
-    unit = {} if unit_scan(node) is None else {f"{node.prefix}w": Kind.TEXT}
-    return {f"{node.prefix}p{i}": kind for i, (kind,) in enumerate(kinds)} | unit
+    try:
+        return [reduce(lambda a, b: make("case", Literal(True), a, b), column).domain for column in columns]
+    except Refusal:
+        raise QueryError("each column of a union has values of one kind.") from None
 
 
 def _naming(scope: Scope, *exprs: Expr | None, kind: Kind | None = None) -> Scope:
@@ -234,9 +286,13 @@ def check_expression(expression: Expr, scope: Scope, kind: Kind | None = None) -
     for part in walk(expression):
         if isinstance(part, Literal) and not is_plain(part.content):
             raise QueryError("a constant is a text, a day, a truth value, a finite number, or NULL.")
-        # only the constant NULL may stand where values of another kind are asked for
-        if isinstance(part, Column) and (scope.get(part.name) is not part.domain.kind or part.domain.null):
-            raise QueryError(f"{part.name!r} is no {part.domain.kind} that an expression may name here.")
+        if isinstance(part, Column):
+            known = scope.get(part.name)
+            if known is None or known.kind is not part.domain.kind:
+                raise QueryError(f"{part.name!r} is no {part.domain.kind} that an expression may name here.")
+            # the SQL of operators, and what is clipped, rest on it
+            if not part.domain.covers(known):
+                raise QueryError(f"{part.name!r} may have other values than are stated of it.")
         if isinstance(part, OutputReference):
             raise QueryError("an expression over rows names what is released after it.")
     if not is_made(expression):

@@ -16,15 +16,17 @@ it is served from the store.
 from __future__ import annotations
 
 import copy
+import glob
 import math
 import multiprocessing
+import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .. import _registry, _require
 from .._errors import BudgetExceeded, InvalidInput, LedgerError, NotPrivate
@@ -32,15 +34,27 @@ from .._public import Public
 from ..accounting import Event, NonPrivate, events
 from ..accounting.caps import RequestedPrice
 from ..accounting.filters import BudgetFilter, FilterPreview
-from ..accounting.lanes import Spent
+from ..accounting.lanes import Item, Spent
 from ..mechanisms.protocols import AnySource
 from ..sampling import Entropy
-from . import books, identities, tickets
-from .accounts import SPENDING, Account, Accounts, periods_field
+from . import identities
+from .accounts import (
+    SPENDING,
+    Account,
+    Accounts,
+    cap_field,
+    periods_field,
+    policy_of,
+    priced,
+    public_of,
+)
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer
 from .policy import STEWARD, Period, Policy
-from .vault import Vault
+from .store import is_pointer
+
+if TYPE_CHECKING:
+    from .vault import Vault
 
 
 class BeingComputed(InvalidInput):
@@ -101,7 +115,7 @@ class Withheld:
         return any(analyst == name and begun <= moment <= end for name, begun, end in self.dropped)
 
 
-def _before(writer: Writer, last: int, moment: datetime) -> int:
+def _before(writer: Ledger | Writer, last: int, moment: datetime) -> int:
     """Return a number, at most `last`, such that the entries before and at it are older than the moment, by
     bisection.
 
@@ -140,7 +154,7 @@ class BudgetedDataset:
         self.periods: tuple[str, ...] = ()
         # How the table was cut into periods when this view was made (`Period.cut`).
         self._period_cut: list[str | None] | None = None
-        recorded = books.public_of(ledger)
+        recorded = public_of(ledger)
         if _identity(recorded) != _identity(source.public):
             raise LedgerError(
                 f"{ledger.path} belongs to table {recorded.table!r}, and this is another table, or has "
@@ -202,26 +216,35 @@ class BudgetedDataset:
         path = Path(path)
         if not path.exists():
             raise LedgerError(f"there is no ledger at {path}. Make one with a budget first.")
-        tickets.sweep(path)
         curator = cls(source, Ledger(path, Key.load(key_path(path))))
-        curator.vault.sweep()
+        # What live mechanisms have left: signs of life, and secret states.
+        beside = Path(os.path.realpath(path))
+        if is_pointer(path) or any(beside.parent.glob(f"{glob.escape(beside.name)}-[av]*")):
+            from . import tickets
+
+            tickets.sweep(path)
+            curator.vault.sweep()
         return curator
 
     @property
     def policy(self) -> Policy:
         """The budgets now in force."""
         with self.ledger.refreshed():
-            return books.policy_of(self.ledger)
+            return policy_of(self.ledger)
 
     @property
     def vault(self) -> Vault:
         """The store of secret (encrypted) states that are too large for the entries of the ledger."""
+        from .vault import Vault
+
         return Vault(self.ledger)
 
     @property
     def filter(self) -> BudgetFilter:
         """The privacy filter of the dataset's budget."""
-        return books.rule_of(self.ledger)
+        from .books import rule_of
+
+        return rule_of(self.ledger)
 
     def during(self, *periods: str) -> Self:
         """Return a view of the rows of some periods only; its releases are charged to each of these periods.
@@ -247,7 +270,7 @@ class BudgetedDataset:
     def _in_force(self, ledger: Ledger | Writer) -> Policy:
         """Return the budgets now in force; refuse if they cut the table into other periods than when this
         view was made."""
-        policy = books.policy_of(ledger)
+        policy = policy_of(ledger)
         per = policy.budget.per
         if self.periods and (per is None or per.cut != self._period_cut):
             raise InvalidInput(
@@ -317,13 +340,24 @@ class BudgetedDataset:
         is the (epsilon, delta) that the release was asked with, if any: `requested_price_of(mechanism)`.
         """
         with self.ledger.refreshed():
-            owners = self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))
+            policy, is_stopped = self._in_force(self.ledger), False
+            owners = self._accounts_for(self.ledger, analyst, policy)
             previews = [accounts.preview(event, self.periods, requested_price) for accounts in owners]
+            try:
+                self._guard(
+                    self.ledger,
+                    policy,
+                    analyst,
+                    lambda: owners[0].priced(event, self.periods, requested_price)[0][1],
+                )
+            except BudgetExceeded:
+                is_stopped = True
         tightest = min(
             previews,
             key=lambda preview: (preview.admitted, float("inf") if preview.fits is None else preview.fits),
         )
-        return replace(previews[-1], admitted=tightest.admitted, fits=tightest.fits)
+        fits = 0 if is_stopped else tightest.fits
+        return replace(previews[-1], admitted=tightest.admitted and not is_stopped, fits=fits)
 
     @_require.paying
     def enter(self, event: Event, note: str) -> Entry:
@@ -384,7 +418,9 @@ class BudgetedDataset:
     def verify(self, anchor: Anchor | None = None) -> list[str]:
         """Return what is wrong with the ledger, in words: its chain, its totals and references, and the files
         of its vault (`books.verify`)."""
-        return books.verify(self.ledger, anchor)
+        from .books import verify
+
+        return verify(self.ledger, anchor)
 
     def _prepare(self, event: Event, analyst: str, requested_price: RequestedPrice | None = None) -> None:
         """Price the event before the ledger is locked, so that the accountant's caches have the result when
@@ -434,7 +470,7 @@ class BudgetedDataset:
         # The policy is read once: nobody else can change it while this transaction is open.
         policy = self._latest = self._in_force(writer)
         accounts = self._accounts_for(writer, analyst, policy)
-        charge = self._write_charge(writer, books.SPENDING, body, event, policy, accounts, requested_price)
+        charge = self._write_charge(writer, SPENDING, body, event, policy, accounts, requested_price)
         self.charged.append(charge.seq)
         return charge
 
@@ -464,11 +500,31 @@ class BudgetedDataset:
         body = body | periods_field(policy.budget, self.periods)
         for accounts in owners:
             body |= _admit(accounts, event, self.periods, requested_price, body, len(owners) > 1)
+        if kind == SPENDING and not body.get("elsewhere"):
+            self._guard(writer, policy, body["analyst"], lambda: priced(event, body, cap_field(None)))
         entry = writer.append(kind, body, topic=body["analyst"])
         writer.charges += 1
         for accounts in owners:
             accounts.post(writer, event, entry, self.periods)
         return entry
+
+    def _guard(self, writer: Ledger | Writer, policy: Policy, asker: str, item: Callable[[], Item]) -> None:
+        """Refuse a charge beyond the policy's spending guard, in the transaction of the charge; `item` prices
+        it. What counts for a day are the asker's charges whose entries have its date, in UTC."""
+
+        def used() -> tuple[float, float]:
+            rule, now = policy.budget.filter(self._full_source.public.neighbors), datetime.now(UTC)
+            midnight, last = now.replace(hour=0, minute=0, second=0, microsecond=0), writer.last(SPENDING)
+            after = 0 if last is None else _before(writer, last.seq, midnight)
+            spent = alone = rule.start().plus(rule.price(item()))
+            for entry in writer.entries(kind=SPENDING, after=after):
+                is_own = entry.body["analyst"] == asker and not entry.body.get("elsewhere")
+                if is_own and datetime.fromisoformat(entry.time) >= midnight:
+                    earlier = priced(events.from_json(entry.body["event"]), entry.body, cap_field(None))
+                    spent = spent.plus(rule.price(earlier))
+            return rule.used(alone), rule.used(spent)
+
+        policy.guard(used, asker)
 
 
 def _admit(

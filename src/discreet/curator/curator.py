@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from .. import _require
 from .._errors import DescriptionError, InvalidInput, LedgerError, ReleaseFailed
@@ -19,8 +19,8 @@ from .._require import NON_NEGATIVE
 from ..accounting.caps import requested_price_of
 from ..accounting.filters import FilterPreview
 from ..mechanisms.protocols import BaseMechanism, Interactive, Mechanism, Release, Stepped, as_of
-from . import books, identities, segments, values
-from .accounts import periods_field
+from . import identities, values
+from .accounts import SERVED, SPENDING, periods_field
 from .budgeted import NOTES, BudgetedDataset, key_path
 from .identities import (
     as_started,
@@ -36,9 +36,11 @@ from .identities import (
     question_of,
 )
 from .ledger import Entry, Writer
-from .live_mechanisms import InteractiveHandle
 from .policy import STEWARD
-from .tickets import STATE
+
+if TYPE_CHECKING:
+    from .live_mechanisms import InteractiveHandle
+    from .segments import Watch
 
 __all__ = ["NOTES", "Curator", "key_path"]
 
@@ -79,6 +81,7 @@ class Curator(BudgetedDataset):
         requested_price = requested_price_of(mechanism)
         self._prepare(mechanism.event, analyst, requested_price)
         with self.ledger.writing() as writer:
+            self._in_force(writer).check_people(mechanism, self.source.public)
             if self.withheld is not None and described is not None and not fresh:
                 # Refuses if the answer to the same question is still withheld (`budgeted`), whichever
                 # opening asked it.
@@ -117,6 +120,7 @@ class Curator(BudgetedDataset):
             self.vault.blobs.check()
         self._prepare(interactive.event, analyst, requested_price)
         with self.ledger.writing() as writer:
+            self._in_force(writer).check_people(interactive, self.source.public)
             charge = self._charge(
                 writer,
                 interactive.event,
@@ -126,6 +130,8 @@ class Curator(BudgetedDataset):
                 trusted=described is None,
                 trust=identities.trust_of(interactive, described),
             )
+        from .live_mechanisms import InteractiveHandle
+
         try:
             return InteractiveHandle.begin(self.ledger, self.source, interactive, charge, self._entropy)
         except Exception as error:
@@ -140,7 +146,7 @@ class Curator(BudgetedDataset):
         every: int | None = None,
         analyst: str = STEWARD,
         text: str | None = None,
-        progress: segments.Watch | None = None,
+        progress: Watch | None = None,
         resume: bool = False,
     ) -> Release:
         """Pay the whole price of a mechanism that runs in steps, and run it.
@@ -149,6 +155,8 @@ class Curator(BudgetedDataset):
         function `progress` is called after each step. `resume` continues the run of a checkpoint, free
         (`segments.resume`).
         """
+        from . import segments
+
         if resume:
             if checkpoint is None:
                 raise InvalidInput("resume=True needs the checkpoint to continue from.")
@@ -180,7 +188,7 @@ class Curator(BudgetedDataset):
         other_periods = charge.body.get("periods") != periods_field(
             self._in_force(self.ledger).budget, self.periods
         ).get("periods")
-        same = charge.kind == books.SPENDING and charge.body.get("mechanism") == described
+        same = charge.kind == SPENDING and charge.body.get("mechanism") == described
         if not same or other_periods:
             raise InvalidInput(
                 f"entry {number} of the ledger is not the start of this mechanism, with these parameters and "
@@ -191,6 +199,8 @@ class Curator(BudgetedDataset):
                 f"entry {number} of the ledger is no mechanism that {analyst} has started. Start one of your "
                 "own."
             )
+        from .live_mechanisms import InteractiveHandle
+
         handle = InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
         handle.check_parameters()
         return handle
@@ -246,7 +256,7 @@ class Curator(BudgetedDataset):
                 return self.ledger.entry(stored.body["charge"]).time
         served = (
             entry.time
-            for entry in self.ledger.entries(kind=books.SERVED, after=stored.seq)
+            for entry in self.ledger.entries(kind=SERVED, after=stored.seq)
             if entry.body["release"] == stored.seq and entry.body["analyst"] == analyst
         )
         return next(served, None)
@@ -254,6 +264,7 @@ class Curator(BudgetedDataset):
     @_require.check_options
     def quote(self, mechanism: BaseMechanism, *, analyst: str = STEWARD) -> tuple[FilterPreview, str | None]:
         """Return what a mechanism would cost (`preview`), and when its release was given (`given_before`)."""
+        self.policy.check_people(mechanism, self.source.public)
         cost = self.preview(mechanism.event, analyst=analyst, requested_price=requested_price_of(mechanism))
         return cost, self.given_before(mechanism, analyst)
 
@@ -266,8 +277,14 @@ class Curator(BudgetedDataset):
     @_require.check_options
     def released(self, number: int) -> list[dict[str, Any]]:
         """Return what a live mechanism has released, in order: the bodies of its entries with a value."""
+        from .tickets import STATE
+
         states = self.ledger.entries(kind=STATE, after=number)
-        return [entry.body for entry in states if entry.body["charge"] == number and "value" in entry.body]
+        return [
+            entry.body | {"value": self.ledger.value(entry.body)}
+            for entry in states
+            if entry.body["charge"] == number and "value" in entry.body
+        ]
 
     def _serve(
         self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str, text: str | None
@@ -279,7 +296,7 @@ class Curator(BudgetedDataset):
         policy.of(analyst)
         seen = stored.body["analyst"] == analyst or any(
             entry.body["release"] == stored.seq and entry.body["analyst"] == analyst
-            for entry in writer.entries(kind=books.SERVED, after=stored.seq)
+            for entry in writer.entries(kind=SERVED, after=stored.seq)
         )
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
@@ -291,9 +308,9 @@ class Curator(BudgetedDataset):
             # The first is the dataset's, which pays nothing here.
             own = self._accounts_for(writer, analyst, policy)[1:]
             self._write_charge(
-                writer, books.SERVED, body, mechanism.event, policy, own, requested_price_of(mechanism)
+                writer, SERVED, body, mechanism.event, policy, own, requested_price_of(mechanism)
             )
-        value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
+        value, errors = values.decode(writer.value(stored.body)), stored.body.get("errors")
         # The value gets the text of this question: as it is stored, it quotes the question that was asked
         # first, which may be written in another way.
         value = mechanism.restated(value)

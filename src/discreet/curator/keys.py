@@ -9,6 +9,7 @@ is known from elsewhere.
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 from dataclasses import dataclass, field
@@ -114,6 +115,10 @@ class Key:
             raise LedgerError(
                 "the stored state of a live mechanism does not decrypt: it was changed or moved."
             ) from None
+
+    def blind(self, message: bytes) -> bytes:
+        """Return 32 bytes that commit to a message and tell nothing of it to whoever lacks the key."""
+        return hmac.digest(self._derive(b"receipt"), message, "sha256")
 
     def _signer(self) -> Ed25519PrivateKey:
         return _signer(self.seed)

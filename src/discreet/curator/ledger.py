@@ -25,10 +25,9 @@ from typing import Any, TypeVar
 from .. import _require, _system
 from .._errors import LedgerError, count_charges
 from . import entries as chains
-from .entries import GENESIS, Anchor, Entry, Row, canonical, chained, entry_of, verify
+from .entries import GENESIS, Anchor, Entry, Row, canonical, chained, entry_of, set_aside, value_of, verify
 from .keys import Key, signed_by
-from .postgres_store import PostgresStore, is_pointer
-from .store import CONNECTED, FORMAT, LedgerStore, Store, Tampered, Writing
+from .store import CONNECTED, FORMAT, PAGE, LedgerStore, Store, Tampered, Writing, is_pointer
 
 T = TypeVar("T")
 
@@ -146,6 +145,14 @@ class Ledger:
         entry: Entry = self.look(lambda reader: reader.entry(seq))
         return entry
 
+    def value(self, body: dict[str, Any]) -> Any:
+        """Return the value in the body of an entry, as JSON: entries do not hold large ones."""
+        return (
+            self.look(lambda reader: reader.value(body))
+            if chains.lies_beside(body["value"])
+            else body["value"]
+        )
+
     @contextmanager
     def refreshed(self) -> Iterator[None]:
         """Read new entries now, and then, in this thread and block, open the store for entries only that are
@@ -197,10 +204,17 @@ class Ledger:
                 pass
         except LedgerError as error:
             problems.append(str(error))
+        lines = chains.with_values(chains.lines(self._rows(strict=False)), self._value, problems)
         try:
-            return problems + verify(chains.lines(self._rows(strict=False)), anchor, key=key)
+            found = verify(lines, anchor, key=key)
         except LedgerError as error:
-            return [*problems, str(error)]
+            found = [str(error)]
+        return problems + found
+
+    def _value(self, digest: bytes) -> str | None:
+        """Return the text of a value beside the chain, whatever the schema is."""
+        with self._store.reading(strict=False) as db:
+            return self._store.read_value(db, digest)
 
     def close(self) -> None:
         """Do nothing: nothing is kept open between transactions."""
@@ -231,12 +245,11 @@ class Ledger:
             return self._store.read_rows(db, first)
 
     def look(self, read: Callable[[Any], T]) -> T:
-        """Return `read(reader)`, where all that `read` reads is from one snapshot of the ledger.
+        """Return `read(reader)`, where `reader` has read and verified all entries that were committed before.
 
-        The reader is the open transaction of this thread (a `Writer`), or else a `LedgerReader` on a new
-        connection. `read` may be called more than once: in a database, another thread may have verified
-        entries that are newer than this connection's snapshot. The history then knows of entries that the
-        snapshot does not hold, and reading fails though the ledger is intact.
+        The reader is the open transaction of this thread (a `Writer`), or else a `LedgerReader` on a
+        connection of its own. `read` may be called more than once: another thread may have verified entries
+        that are newer than what this connection sees.
         """
         writer = self._writer
         if writer is not None:
@@ -259,6 +272,8 @@ class Ledger:
 def store_of(path: Path, *, durable: bool = True, remote: str | None = None) -> LedgerStore:
     """Return the store of a ledger's entries: the file itself, or the database that it points to."""
     if remote is not None or is_pointer(path):
+        from .postgres_store import PostgresStore
+
         return PostgresStore(path, remote, durable=durable)
     return Store(path, durable=durable)
 
@@ -288,14 +303,19 @@ class History:
 
     def refresh(self, store: LedgerStore, db: Any) -> None:
         """Verify all entries that were written since the last time; raise `Tampered` and remember none if one
-        is wrong."""
+        is wrong, or if one that is remembered is not as it was."""
         with self._lock:
-            head, new = self.head, list[Any]()
-            # The verified head, if there is one, and at once what follows it.
-            rows = store.read_rows(db, max(1, head.seq))
+            head, new, recent = self.head, list[Any](), dict(self.recent)
+            # What is remembered, the verified head, and at once what follows it.
+            rows = store.read_rows(db, max(1, head.seq), also=[seq for seq in recent if seq < head.seq])
+            read = {row[0]: row for row in rows[: len(recent)]}
             if head.seq:
+                rows = [row for row in rows if row[0] >= head.seq]
                 self._require_continued(store, rows)
                 del rows[:1]
+            for seq, row in recent.items():
+                if read.get(seq) != row:
+                    raise _tampered_error(seq)
             while rows:
                 for row in rows:
                     self._require_next(head, row)
@@ -320,9 +340,8 @@ class History:
                     self.keep(row)
 
     def verified(self, row: Row) -> Row:
-        """Return the row, if it is the one that was verified as part of the chain. A row after the verified
-        head is returned as it is: only the transaction that wrote it can read it."""
-        if self.public is not None and isinstance(row[0], int) and row[0] <= self.head.seq:
+        """Return the row, if it is the one that was verified as part of the chain."""
+        if self.public is not None:
             start = 32 * row[0]
             previous, own = bytes(self._hashes[start - 32 : start]), self._hashes[start : start + 32]
             if not chains.well_formed(row) or row[4] != own or chained(previous, row) != own:
@@ -406,10 +425,10 @@ def _tampered_error(seq: int) -> Tampered:
 
 @dataclass(frozen=True, slots=True)
 class LedgerReader:
-    """Reads the ledger through one connection, so that all it returns is from one snapshot.
+    """Reads the verified entries of the ledger, through one connection.
 
-    Without a connection (`db` is None) it reads what the history remembers; for the rest it raises
-    `_NotRemembered`.
+    What the history remembers was compared when it was refreshed, and is not read again. Without a connection
+    (`db` is None) nothing else can be read, and it raises `_NotRemembered`.
     """
 
     store: LedgerStore
@@ -430,19 +449,26 @@ class LedgerReader:
         return entry_of(row)
 
     def _row(self, seq: int) -> Row:
-        """Return the row of an entry, verified. A row that is the same as a remembered one was verified."""
-        remembered = self.history.recent.get(seq)
-        if self.db is None and remembered is not None:
-            self.history.keep(remembered)
-            return remembered
-        self._require_connection()
-        # Databases refuse integers of more than 64 bits, which are not numbers of entries either.
-        possible = 0 < seq < 2**63
-        row = next(iter(self.store.read_rows(self.db, seq, limit=1)), None) if possible else None
-        if row is None or row[0] != seq:
-            raise LedgerError(f"the ledger has no entry {seq}.")
-        self.history.keep(row if row == remembered else self.history.verified(row))
+        """Return the row of an entry, verified."""
+        row = self.history.recent.get(seq)
+        if row is None:
+            self._require_connection()
+            possible = 0 < seq <= self.history.head.seq
+            row = next(iter(self.store.read_rows(self.db, seq, limit=1)), None) if possible else None
+            if row is None or row[0] != seq:
+                raise LedgerError(f"the ledger has no entry {seq}.")
+            row = self.history.verified(row)
+        self.history.keep(row)
         return row
+
+    def value(self, body: dict[str, Any]) -> Any:
+        """Return the value in the body of an entry, as JSON."""
+
+        def read(digest: bytes) -> str | None:
+            self._require_connection()
+            return self.store.read_value(self.db, digest)
+
+        return value_of(body, read)
 
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
         """Return the newest entry of a kind, about a topic if one is given."""
@@ -450,9 +476,11 @@ class LedgerReader:
         return None if seq is None else self.entry(seq)
 
     def page(self, first: int) -> list[Row]:
-        """Return at most `store.PAGE` rows from a number on."""
+        """Return at most `store.PAGE` rows from a number on; none that were committed later than the history
+        was refreshed."""
         self._require_connection()
-        return [self.history.verified(row) for row in self.store.read_rows(self.db, first)]
+        rows, head = self.store.read_rows(self.db, first), self.history.head.seq
+        return [self.history.verified(row) for row in rows if row[0] <= head]
 
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
         """Return the topics of the entries of a kind with a number above `after`, each once."""
@@ -470,9 +498,8 @@ class _NotRemembered(Exception):
 
 
 class Writer:
-    """Reads and writes the ledger in one transaction, and reads also what it has itself appended. `_before`
-    is a reader on the same connection: its `entry` and `page` return appended entries too; its `last` and
-    `topics` do not, as they use the history."""
+    """Reads and writes the ledger in one transaction, and reads also what it has itself appended; `_before`
+    reads what was there before, on the same connection."""
 
     def __init__(self, transaction: Writing, key: Key, history: History) -> None:
         self.pid, self.head = transaction.pid, history.head
@@ -491,7 +518,12 @@ class Writer:
         `last` finds it by its `topic`: an analyst, or the key of a question.
         """
         # Twice: JSON makes texts of keys that are numbers, and texts sort in another order ("10" before "9").
-        text = canonical(json.loads(canonical(body)))
+        body = json.loads(canonical(body))
+        if self._transaction.keeps_values:
+            body, value = set_aside(body)
+            if value is not None:
+                self._transaction.insert_value(chains.hash_of(value), value)
+        text = canonical(body)
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         seq = self.head.seq + 1
         digest = chained(self.head.hash, (seq, time, kind, text, b"", b"", sealed, topic))
@@ -510,10 +542,17 @@ class Writer:
 
     def page(self, first: int) -> list[Row]:
         """Return at most `store.PAGE` rows from a number on."""
-        return self._before.page(first)
+        rows = self._before.page(first)
+        # A full page is followed by others.
+        return rows if len(rows) == PAGE else [*rows, *(row for row in self.rows if row[0] >= first)]
 
     def entry(self, seq: int) -> Entry:
-        return self._before.entry(seq)
+        own = seq - self.head.seq + len(self.appended) - 1
+        return self.appended[own] if 0 <= own < len(self.appended) else self._before.entry(seq)
+
+    def value(self, body: dict[str, Any]) -> Any:
+        """Return the value in the body of an entry that was there before, as JSON."""
+        return self._before.value(body)
 
     @property
     def genesis(self) -> Entry:

@@ -17,19 +17,22 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import field, replace
 from datetime import MAXYEAR, date, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from .. import _require
-from .._errors import InvalidInput, NotPrivate, Unsupported
+from .._errors import BudgetExceeded, DescriptionError, InvalidInput, NotPrivate, Unsupported
 from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Dates, Neighbors, Public
-from .._registry import described
-from .._require import PROBABILITY, Real
+from .._registry import OPTIONAL, described, tag_of
+from .._require import POSITIVE, PROBABILITY, Real, at_least
 from .._text import visible
 from ..accounting.filters import BudgetFilter, Filter, ZCDPFilter
-from ..tables import Source
-from ..tables.fit import Part, Within, within
+from ..tables.source import Source
+
+if TYPE_CHECKING:
+    from ..tables.fit import Part, Within
 
 UNLIMITED = "unlimited"
 # For each length of a period, the form of its name and an example. The names stand in ledgers.
@@ -145,6 +148,9 @@ class Period:
 
     def restrict(self, source: Source, names: tuple[str, ...]) -> Within:
         """Return the rows of these periods as a source, whose version names the periods."""
+        # imported by those who have periods
+        from ..tables.fit import within
+
         parts = [self.part(name, source.public) for name in names]
         return within(source, self.column, parts, called=self._called(names))
 
@@ -327,10 +333,17 @@ class Policy:
     An analyst with None is limited by the dataset's budget only. `analysts` may be given as a mapping of
     names to budgets. Analysts may collude: whatever their own budgets are, together they never exceed the
     dataset's.
+
+    A spending guard stops slips, such as a loop that asks all night: `max_per_question` and `max_per_day` (a
+    date in UTC) are the most that one asker, also the steward, may spend of the dataset's budget, in its
+    unit. `min_people`: no answer in SQL shows a group of fewer people than this (`query.Query`).
     """
 
     budget: Budget
     analysts: tuple[tuple[str, Budget | None], ...] = ()
+    max_per_day: Annotated[Real, POSITIVE] | None = field(default=None, metadata=OPTIONAL)
+    max_per_question: Annotated[Real, POSITIVE] | None = field(default=None, metadata=OPTIONAL)
+    min_people: Annotated[int, at_least(1)] | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         if not isinstance(self.budget, Budget):
@@ -366,6 +379,51 @@ class Policy:
                 f"the budget of {name!r} is per period: the dataset's must be so too, with the "
                 f"same column and the same length of a period.",
             )
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The limits beside the budgets, by name, those that are set."""
+        named = {name: getattr(self, name) for name in LIMITS}
+        return {name: limit for name, limit in named.items() if limit is not None}
+
+    def least_people(self, public: Public, asked: int | None = None) -> int | None:
+        """Return the largest `min_people` of the policy, the table and the question; None without one."""
+        return max(filter(None, (self.min_people, public.min_people, asked)), default=None)
+
+    def check_people(self, mechanism: Any, public: Public) -> None:
+        """Refuse a mechanism that may show groups of fewer people than may be shown: any that does not count
+        people, but for models, copies and tests, and for code of the steward's own."""
+        least = self.least_people(public)
+        if least is None or mechanism.least_people >= least:
+            return
+        with suppress(DescriptionError):
+            kind = tag_of(type(mechanism))
+            if kind.partition(".")[0] not in NO_TABLES:
+                raise Unsupported(
+                    f"no group of fewer than {least:,} people is to be shown of this table (min_people), and "
+                    f"{kind} does not count them. Ask one SELECT at a time, sql(...), without CUBE, ROLLUP "
+                    "and GROUPING SETS."
+                )
+
+    def guard(self, used: Callable[[], tuple[float, float]], asker: str) -> None:
+        """Refuse a charge beyond the spending guard. `used` returns what the charge by itself, and all that
+        the asker was charged this day with it, use of the dataset's budget."""
+        if self.max_per_day is None and self.max_per_question is None:
+            return
+        unit = "epsilon" if self.budget.rho is None else "rho"
+        pairs = zip(used(), (self.max_per_question, self.max_per_day), ("question", "day"), strict=True)
+        for amount, limit, each in pairs:
+            # Amounts are rounded up: a price that is just the limit is within it.
+            if limit is not None and amount > float(limit) * (1 + 1e-9):
+                said = f"this costs {unit} {amount:.4g}"
+                if each == "day":
+                    said = f"with this, {asker} will have spent {unit} {amount:.4g} since midnight (UTC)"
+                raise BudgetExceeded(
+                    f"{said}, and max_per_{each} = {float(limit):.4g} is the most.",
+                    remedy=("Ask tomorrow" if each == "day" else "Ask with less epsilon")
+                    + ", or have the steward change the guard: discreet policy LEDGER "
+                    f"--max-per-{each} {2 * float(limit):.4g}.",
+                )
 
     @property
     def _cut(self) -> list[str | None] | None:
@@ -454,6 +512,10 @@ def _check_budget(budget: Budget, public: Public, large_delta: bool, large_epsil
         )
 
 
+# The packages whose mechanisms release models, copies and tests, and no tables of numbers about people.
+NO_TABLES = ("adaptive", "learning", "local", "synthetic", "tabular")
+# The names of the limits beside the budgets.
+LIMITS = ("max_per_day", "max_per_question", "min_people")
 # The name of the steward among the analysts. It stands in ledgers, and never changes.
 STEWARD = "steward"
 # A larger delta is refused where no size of the table is declared. Of a thousand people, it would allow

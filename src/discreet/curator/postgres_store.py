@@ -4,14 +4,17 @@ Each machine has a small local file that says where the entries are, the *pointe
 of the key. The key is never in the database. Sealed (encrypted) blobs are (`blobs`), and so are the signs of
 life of those who ask interactive mechanisms (`tickets`): advisory locks that a connection holds.
 
-Before it begins a transaction, a writer takes the ledger's advisory lock, which excludes all other writers,
-so that its snapshot holds the newest entry; the transaction is SERIALIZABLE besides. A process that dies, or
-a machine that is cut off, loses its connection; the server then releases its lock and undoes its transaction.
-What was committed is read back through a new connection before it counts as written.
+A writer first takes the ledger's advisory lock, which excludes all other writers, so that what it reads is the
+newest entry. All that it appends is sent at its end, as one statement, and read back before it counts as
+written. A process that dies, or a machine that is cut off, loses its connection, and with it the lock.
+
+A connection is kept for the next transaction of this process. If the server was restarted or has ended it
+meanwhile, the first statement fails, before anything was read or locked, and a new connection takes its place.
 
 Guarantee: no two transactions see the same newest entry and both append after it.
-Proof:     all writers hold the lock from before their snapshot until after their commit; and should somebody
-           go around the lock, `seq` is a primary key, and the second of two commits fails.
+Proof:     all writers hold the lock, on the one connection that they use, from before their first read until
+           after their commit; and should somebody go around the lock, `seq` is a primary key, and the second of
+           two commits fails.
 Assumes:   the server keeps what it has committed (fsync), and nobody deletes rows: triggers refuse that,
            and the chain of hashes shows it.
 
@@ -21,21 +24,23 @@ functions.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .. import _system
-from .._errors import InvalidInput, LedgerError
+from .._errors import DiscreetError, InvalidInput, LedgerError
 from ..tables import EngineError
 from ..tables.engines.postgres_tables import Address, driver
 from .entries import Row
-from .store import COLUMNS, FORMAT, PAGE, WAIT, HeldLock, Tampered, sync_folder
+from .store import COLUMNS, FORMAT, MARK, PAGE, WAIT, HeldLock, Tampered, is_pointer, sync_folder
 
 # The comment on the schema, by which a ledger is recognized.
 COMMENT = f"discreet ledger of format {FORMAT}"
@@ -53,76 +58,85 @@ CREATE TRIGGER entry_stays BEFORE UPDATE OR DELETE ON {schema}.entry
   FOR EACH ROW EXECUTE FUNCTION {schema}.refuse();
 CREATE TRIGGER entry_remains BEFORE TRUNCATE ON {schema}.entry
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse();
+CREATE TABLE {schema}.value (hash bytea PRIMARY KEY, data text NOT NULL);
+CREATE TRIGGER value_stays BEFORE UPDATE OR DELETE ON {schema}.value
+  FOR EACH ROW EXECUTE FUNCTION {schema}.refuse();
+CREATE TRIGGER value_remains BEFORE TRUNCATE ON {schema}.value
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse();
 CREATE TABLE {schema}.blob (
   name text NOT NULL, part integer NOT NULL, data bytea NOT NULL, PRIMARY KEY (name, part)
 );
 """
 # Lists everything in a schema that could change which entries are written or read, as rows of (kind, name,
-# properties). The kind 'heir' is a table that inherits from the table of entries, 'more' a rule or trigger on
-# any other table.
+# properties). The kind 'heir' is a table that inherits from one of {tables}, those of entries and of values,
+# 'more' a rule or trigger on any other table.
 _SCHEMA = """
 SELECT 'relation', c.relname::text, c.relkind::text || c.relpersistence::text || c.relrowsecurity::text FROM pg_class c
   WHERE c.relnamespace = {oid}
-UNION ALL SELECT 'column', a.attname::text, format_type(a.atttypid, a.atttypmod) || a.attnotnull::text || a.atthasdef::text
-  FROM pg_attribute a WHERE a.attrelid = {entry} AND a.attnum > 0 AND NOT a.attisdropped
-UNION ALL SELECT 'trigger', t.tgname::text, t.tgtype::text || t.tgenabled::text || p.proname::text || p.pronamespace::text
+UNION ALL SELECT 'column', a.attrelid::regclass::text || '.' || a.attname, format_type(a.atttypid, a.atttypmod) || a.attnotnull::text || a.atthasdef::text
+  FROM pg_attribute a WHERE a.attrelid = ANY({tables}) AND a.attnum > 0 AND NOT a.attisdropped
+UNION ALL SELECT 'trigger', t.tgname::text, t.tgtype::text || t.tgenabled::text || p.proname::text || (p.pronamespace = {oid})::text
     || (t.tgqual IS NULL)::text || t.tgattr::text
-  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = {entry}
+  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = ANY({tables})
 UNION ALL SELECT 'function', p.proname::text, p.prosrc FROM pg_proc p WHERE p.pronamespace = {oid}
-UNION ALL SELECT 'rule', r.rulename::text, '' FROM pg_rewrite r WHERE r.ev_class = {entry}
-UNION ALL SELECT 'heir', i.inhrelid::text, '' FROM pg_inherits i WHERE i.inhparent = {entry}
-UNION ALL SELECT 'constraint', k.conname::text, k.contype::text FROM pg_constraint k WHERE k.conrelid = {entry}
+UNION ALL SELECT 'rule', r.rulename::text, '' FROM pg_rewrite r WHERE r.ev_class = ANY({tables})
+UNION ALL SELECT 'heir', i.inhrelid::text, '' FROM pg_inherits i WHERE i.inhparent = ANY({tables})
+UNION ALL SELECT 'constraint', k.conname::text, k.contype::text FROM pg_constraint k WHERE k.conrelid = ANY({tables})
 UNION ALL SELECT 'more', r.rulename::text, '' FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
-  WHERE c.relnamespace = {oid} AND c.oid <> {entry}
+  WHERE c.relnamespace = {oid} AND c.oid <> ALL({tables})
 UNION ALL SELECT 'more', t.tgname::text, '' FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
-  WHERE c.relnamespace = {oid} AND c.oid <> {entry}
-ORDER BY 1, 2, 3
+  WHERE c.relnamespace = {oid} AND c.oid <> ALL({tables})
 """
-# What `_SCHEMA` lists for a ledger; "{oid}" stands for the number of the schema. The properties of a relation
+# What `_SCHEMA` lists for a ledger, as lines in the order of their bytes. The properties of a relation
 # are its kind (r: table, i: index), persistence (p: permanent), and whether it has row security.
-_EXPECTED = (
-    *(
+_EXPECTED = sorted(
+    (
         # type, whether NULL is forbidden, and no default value
-        ("column", name, f"{type_}{not_null}false")
-        for name, type_, not_null in (
-            ("body", "text", "true"),
-            ("hash", "bytea", "true"),
-            ("kind", "text", "true"),
-            ("sealed", "bytea", "false"),
-            ("seq", "bigint", "true"),
-            ("signature", "bytea", "true"),
-            ("time", "text", "true"),
-            ("topic", "text", "false"),
-        )
-    ),
-    ("constraint", "entry_pkey", "p"),
-    ("function", "refuse", "BEGIN RAISE EXCEPTION 'the ledger is append-only'; END"),
-    ("relation", "blob", "rpfalse"),
-    ("relation", "blob_pkey", "ipfalse"),
-    ("relation", "entry", "rpfalse"),
-    ("relation", "entry_pkey", "ipfalse"),
-    # `tgtype` of pg_trigger: 34 is before a truncate, per statement; 27 before an update or delete, per row.
-    # "O" is enabled.
-    ("trigger", "entry_remains", "34Orefuse{oid}true"),
-    ("trigger", "entry_stays", "27Orefuse{oid}true"),
+        "column entry.body texttruefalse",
+        "column entry.hash byteatruefalse",
+        "column entry.kind texttruefalse",
+        "column entry.sealed byteafalsefalse",
+        "column entry.seq biginttruefalse",
+        "column entry.signature byteatruefalse",
+        "column entry.time texttruefalse",
+        "column entry.topic textfalsefalse",
+        "column value.hash byteatruefalse",
+        "column value.data texttruefalse",
+        "constraint entry_pkey p",
+        "constraint value_pkey p",
+        "function refuse BEGIN RAISE EXCEPTION 'the ledger is append-only'; END",
+        "relation blob rpfalse",
+        "relation blob_pkey ipfalse",
+        "relation entry rpfalse",
+        "relation entry_pkey ipfalse",
+        "relation value rpfalse",
+        "relation value_pkey ipfalse",
+        # `tgtype` of pg_trigger: 34 is before a truncate, per statement; 27 before an update or delete, per
+        # row. "O" is enabled.
+        "trigger entry_remains 34Orefusetruetrue",
+        "trigger entry_stays 27Orefusetruetrue",
+        "trigger value_remains 34Orefusetruetrue",
+        "trigger value_stays 27Orefusetruetrue",
+    )
 )
 
 
-def is_ledger(db: Any, schema: str) -> bool:
-    """Return whether a schema is exactly that of a ledger."""
-    oid, entry = db.execute(
-        "SELECT to_regnamespace(%s)::oid::bigint, to_regclass(%s)::oid::bigint", (schema, f"{schema}.entry")
-    ).fetchone()
-    if oid is None or entry is None:
-        return False
-    listed = sorted(map(tuple, db.execute(_SCHEMA.format(oid=oid, entry=entry)).fetchall()))
-    return listed == sorted((what, name, text.replace("{oid}", str(oid))) for what, name, text in _EXPECTED)
+def _comparison(schema: str) -> str:
+    """Return a query for one row, whose column `same` says whether a schema is exactly that of a ledger, and
+    `keeps_values` whether the role may use the table of values. Its one parameter is `_EXPECTED`."""
+    tables = ", ".join(f"to_regclass('{schema}.{name}')::oid" for name in ("entry", "value"))
+    listed = _SCHEMA.format(oid=f"to_regnamespace('{schema}')", tables=f"ARRAY[{tables}]")
+    rights = " AND ".join(
+        f"has_table_privilege(to_regclass('{schema}.value')::oid, '{right}')"
+        for right in ("SELECT", "INSERT")
+    )
+    line = "concat_ws(' ', what, name, properties)"
+    lines = (
+        f'SELECT array_agg({line} ORDER BY {line} COLLATE "C") FROM ({listed}) AS l (what, name, properties)'
+    )
+    return f"SELECT coalesce(({lines}) = %s::text[], false) AS same, {rights} AS keeps_values"
 
 
-# The first line of a pointer, the file that says where the entries are; the address is the second.
-MARK = b"discreet ledger on PostgreSQL\n"
-# The smallest ledger in a file has one page of SQLite, of this many bytes; a pointer is shorter.
-_PAGE = 4096
 # Names of ledgers, which are names of schemas: they need no quotes in SQL, and are below PostgreSQL's limit
 # of 63 bytes.
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
@@ -147,37 +161,98 @@ def split(ledger: str) -> tuple[str, str]:
     return address, name or "discreet"
 
 
-def is_pointer(path: Path) -> bool:
-    """Return whether a file is a pointer: it says that its ledger is in a database.
+# Connections that are kept for later transactions, by the address and the name of the ledger: the process that
+# has opened each, when it was put here, and the connection. A forked child leaves its parent's alone.
+_KEPT: dict[tuple[str, bool], list[tuple[int, float, Any]]] = {}
+# Most connections that are kept of one ledger, and for how many seconds: a firewall may forget one that is idle
+# for minutes, without telling either side. Chosen by hand, not tuned.
+_MOST_KEPT, _KEPT_SECONDS = 4, 60.0
+# Rows of one statement, which has at most 65,535 parameters.
+_ROWS = 1000
 
-    Longer files are not opened: closing a ledger's file would drop the locks of a transaction that another
-    thread has open on it (`store`).
-    """
-    with suppress(OSError):
-        if path.stat().st_size < _PAGE:
-            with path.open("rb") as file:
-                return file.read(len(MARK)) == MARK
-    return False
+
+@atexit.register
+def _close_kept() -> None:
+    """Close the connections that this process keeps, when it ends."""
+    for pid, _, db in [one for kept in _KEPT.values() for one in kept]:
+        if pid == os.getpid():
+            with suppress(Exception):
+                db.close()
+
+
+@dataclass(eq=False)
+class Link(HeldLock):
+    """Holds the connection of one transaction."""
+
+    store: PostgresStore | None = None
+    # Whether it was kept from an earlier transaction, and has not been used in this one.
+    is_kept: bool = False
+    # Whether the schema must be compared before entries are used.
+    unchecked: bool = True
+    # Whether the role may store values beside the chain; known when the schema was compared.
+    keeps_values: bool = False
+
+    def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> Any:
+        """Run a statement. If it is the first on a connection that was lost while it was kept, nothing is lost
+        with it, and another connection is opened."""
+        is_kept, self.is_kept = self.is_kept, False
+        try:
+            return self.db.execute(sql, parameters)
+        except driver().OperationalError:
+            if not is_kept or not self.db.closed or self.store is None:
+                raise
+            self.db = self.store.opened()
+            return self.db.execute(sql, parameters)
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresTransaction:
-    """Writes in one transaction of the database; `rows` are those that it has inserted."""
+    """Appends the `rows` of one transaction, and the texts of their `values`, when it ends."""
 
     store: PostgresStore
-    db: Any
+    db: Link
     rows: list[Row] = field(default_factory=list)
+    values: dict[bytes, str] = field(default_factory=dict)
     pid: int = field(default_factory=os.getpid)
 
+    @property
+    def keeps_values(self) -> bool:
+        return self.db.keeps_values
+
     def insert(self, row: Row) -> None:
-        """Append a row, and read it back: it must be there as it was written, with no row after it."""
         self.store.require_own(self)
-        self.db.execute("INSERT INTO entry VALUES (%s, %s, %s, %s, %s, %s, %s, %s)", row)
-        if self.store.read_rows(self.db, row[0]) != [row]:
-            raise Tampered(
-                f"what was written to {self.store.path} is not in it. Nothing was charged or released."
-            )
         self.rows.append(row)
+
+    def insert_value(self, digest: bytes, text: str) -> None:
+        self.values[digest] = text
+
+    def commit(self) -> None:
+        """Send all rows, as one statement where there are not too many, and read them back: they must be there
+        as they were written, and the last ones, as nobody else has the lock."""
+        self.store.require_own(self)
+        if not self.rows:
+            return
+        parts = [self.rows[start : start + _ROWS] for start in range(0, len(self.rows), _ROWS)]
+        first, texts = "", [list(self.values), list(self.values.values())]
+        if self.values:
+            first = "WITH v AS (INSERT INTO value SELECT * FROM unnest(%s::bytea[], %s::text[]) ON CONFLICT DO NOTHING) "
+        with nullcontext() if len(parts) == 1 else self.db.db.transaction():
+            for part in parts:
+                marks = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s)"] * len(part))
+                cells = [*(texts if first else ()), *(cell for row in part for cell in row)]
+                self.db.execute(f"{first}INSERT INTO entry VALUES {marks}", cells)
+                first = ""
+        whole = self.store.read_rows(self.db, self.rows[0][0], limit=-1) == self.rows
+        if self.values and whole:
+            stored = (
+                "SELECT count(*) FROM value WHERE hash = ANY(%s) AND hash = sha256(convert_to(data, 'UTF8'))"
+            )
+            whole = self.db.execute(stored, (list(self.values),)).fetchone()[0] == len(self.values)
+        if not whole:
+            raise Tampered(
+                f"what was committed to {self.store.path} is not in the database: it was replaced, or another "
+                f"program wrote to it. Nothing was released. Run `discreet ledger verify`."
+            )
 
 
 class PostgresStore:
@@ -276,52 +351,51 @@ class PostgresStore:
             )
 
     @contextmanager
-    def reading(self, *, strict: bool = True) -> Iterator[Any]:
-        """Open a read-only transaction: one snapshot of the ledger. `strict=False` accepts any schema."""
+    def reading(self, *, strict: bool = True) -> Iterator[Link]:
+        """Yield a connection for reading. Each statement sees all rows that were committed before it.
+        `strict=False` accepts any schema."""
         with self._translated_errors("read"), self._connected() as db:
-            db.execute(
-                f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = {self.name}"
-            )
-            if strict:
-                self.compare(db)
+            db.unchecked = strict
             yield db
+            if db.unchecked:
+                self.compare(db)
 
     @contextmanager
     def writing(self) -> Iterator[PostgresTransaction]:
         """Open a transaction while no other writer has one; it is on the server's disk and read back when the
-        block ends, and undone if the block raises."""
+        block ends, and nothing was sent if the block raises."""
         with self._translated_errors("written"), self._connected() as db:
-            self._lock(db)
-            wait = "on" if self.durable else "off"
-            db.execute(
-                f"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE; SET LOCAL synchronous_commit = {wait}; "
-                f"SET LOCAL search_path = {self.name}"
-            )
-            self.compare(db)
+            try:
+                db.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (_WRITER_LOCK, self.name))
+            except driver().errors.LockNotAvailable:
+                raise LedgerError(
+                    f"{self.path} stayed locked by others for {WAIT:.0f} seconds. Nothing was charged."
+                ) from None
             transaction = PostgresTransaction(self, db)
-            # If the block raises, `_connected` closes the connection, which undoes the transaction.
             yield transaction
-            self.require_own(transaction)
-            db.execute("COMMIT")
-            # Still under the lock: no other writer can append behind these rows.
-            self._require_committed(transaction.rows)
+            if db.unchecked:
+                self.compare(db)
+            transaction.commit()
+            db.execute("SELECT pg_advisory_unlock_all()")
 
     def compare(self, db: Any) -> None:
         """Refuse a schema that is not exactly that of a ledger: a trigger that somebody added could delete
         charges again."""
-        if not is_ledger(db, self.name):
-            raise Tampered(
-                f"the schema of {self.path} is not that of a ledger: something was planted there, or taken "
-                f"away. Nothing was charged or released. Run `discreet ledger verify`, and go back to a copy "
-                f"that is whole."
-            )
+        same, db.keeps_values = db.execute(_comparison(self.name), (_EXPECTED,)).fetchone()
+        if not same:
+            raise self._planted()
+
+    def _planted(self) -> Tampered:
+        return Tampered(
+            f"the schema of {self.path} is not that of a ledger: something was planted there, or taken away. "
+            f"Nothing was charged or released. Run `discreet ledger verify`, and go back to a copy that is whole."
+        )
 
     @contextmanager
     def blobs(self) -> Iterator[Any]:
         """Open a transaction on the table of blobs, without the ledger's lock; undone if the block raises."""
         with self._translated_errors("used for blobs"), self._connected() as db:
-            wait = "on" if self.durable else "off"
-            db.execute(f"BEGIN; SET LOCAL synchronous_commit = {wait}; SET LOCAL search_path = {self.name}")
+            db.execute("BEGIN")
             self.compare(db)
             yield db
             db.execute("COMMIT")
@@ -333,7 +407,7 @@ class PostgresStore:
         process.
         """
         with self._translated_errors("locked"):
-            db = self._opened()
+            db = self.opened()
             held, taken = HeldLock(None, db), False
             try:
                 sql = "SELECT pg_try_advisory_lock(%s)"
@@ -367,7 +441,9 @@ class PostgresStore:
     def wait(self, name: str) -> None:
         """Wait until nobody holds the lock of this name, without a time limit."""
         with self._translated_errors("waited for"), self._connected() as db:
+            db.execute("SET lock_timeout = 0")
             db.execute("SELECT pg_advisory_lock_shared(%s)", (self._number(name),))
+            db.execute(f"SELECT pg_advisory_unlock_all(); {self._settings}")
 
     def _number(self, name: str) -> int:
         """Return the number of the advisory lock of this name: 64 bits of a hash of the ledger's name and
@@ -375,22 +451,33 @@ class PostgresStore:
         digest = hashlib.blake2b(f"{self.name} {name}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big", signed=True)
 
-    def _require_committed(self, rows: list[Row]) -> None:
-        """Check, through a new connection, that the committed rows are in the database, and the last ones."""
-        if not rows:
-            return
-        with self._connected() as db:
-            db.execute(f"SET search_path = {self.name}")
-            if self.read_rows(db, rows[0][0], limit=-1) != rows:
-                raise Tampered(
-                    f"what was committed to {self.path} is not in the database: it was replaced, or another "
-                    f"program wrote to it. Nothing was released. Run `discreet ledger verify`."
-                )
+    def read_rows(self, db: Link, first: int, limit: int = PAGE, also: Sequence[int] = ()) -> list[Row]:
+        """Return at most `limit` rows from a number on, in order; all of them if `limit` is negative. Before
+        them come those with the smaller numbers `also`. The first statement of a transaction compares the
+        schema too."""
+        sql = (
+            f"(SELECT {COLUMNS} FROM entry WHERE seq = ANY(%s)) UNION ALL "
+            f"(SELECT {COLUMNS} FROM entry WHERE seq >= %s ORDER BY seq LIMIT %s) ORDER BY seq"
+        )
+        parameters = (list(also), first, None if limit < 0 else limit)
+        if not db.unchecked:
+            return db.execute(sql, parameters).fetchall()  # type: ignore[no-any-return]
+        schema = _comparison(self.name)
+        sql = f"SELECT schema.*, rows.* FROM ({schema}) AS schema LEFT JOIN ({sql}) AS rows ON true ORDER BY seq"
+        try:
+            rows = db.execute(sql, (_EXPECTED, *parameters)).fetchall()
+        except (driver().errors.UndefinedTable, driver().errors.UndefinedColumn):
+            raise self._planted() from None
+        if not rows[0][0]:
+            raise self._planted()
+        db.unchecked, db.keeps_values = False, rows[0][1]
+        # A ledger without such rows gives one row of nothing.
+        return [row[2:] for row in rows if row[2] is not None]
 
-    def read_rows(self, db: Any, first: int, limit: int = PAGE) -> list[Row]:
-        """Return at most `limit` rows from a number on, in order; all of them if `limit` is negative."""
-        sql = f"SELECT {COLUMNS} FROM entry WHERE seq >= %s ORDER BY seq LIMIT %s"
-        return db.execute(sql, (first, None if limit < 0 else limit)).fetchall()  # type: ignore[no-any-return]
+    def read_value(self, db: Link, digest: bytes) -> str | None:
+        """Return the text of the value that is stored under a hash; None without one."""
+        row = db.execute("SELECT data FROM value WHERE hash = %s", (digest,)).fetchone()
+        return None if row is None else str(row[0])
 
     def require_own(self, held: HeldLock | PostgresTransaction) -> None:
         """Refuse to go on in a forked child, whose transaction is its parent's."""
@@ -400,37 +487,64 @@ class PostgresStore:
                 f"parent's. Nothing was charged here."
             )
 
-    def _lock(self, db: Any) -> None:
-        """Take the ledger's advisory lock, which one writer can have at a time. It belongs to the connection,
-        not to a transaction."""
-        psycopg = driver()
-        db.execute(f"SET lock_timeout = '{WAIT:.0f}s'")
-        try:
-            db.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (_WRITER_LOCK, self.name))
-        except psycopg.errors.LockNotAvailable:
-            raise LedgerError(
-                f"{self.path} stayed locked by others for {WAIT:.0f} seconds. Nothing was charged."
-            ) from None
-
     @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        """Open a connection for the block, and close it afterwards; a forked child leaves it alone."""
-        held = HeldLock(None, self._opened())
+    def _connected(self) -> Iterator[Link]:
+        """Yield a connection for the block: one that was kept, or a new one. It is kept afterwards, unless the
+        block raises, which undoes its transaction and releases its locks; a forked child leaves it alone."""
+        kept = _KEPT.setdefault((self.remote, self.durable), [])
+        link = Link(None, self._kept(kept), store=self)
+        link.is_kept = link.db is not None
+        link.db = link.db or self.opened()
+        works = False
         try:
-            yield held.db
+            yield link
+            works = True
+        except DiscreetError:
+            # A refusal, such as of a charge. What failed otherwise may have left anything behind.
+            with suppress(Exception):
+                works = link.own and bool(link.db.execute("SELECT pg_advisory_unlock_all()"))
+            raise
         finally:
-            self.give_up(held)
+            if works and link.own and len(kept) < _MOST_KEPT:
+                kept.append((os.getpid(), time.monotonic(), link.db))
+            else:
+                self.give_up(link)
 
-    def _opened(self) -> Any:
+    def _kept(self, kept: list[tuple[int, float, Any]]) -> Any:
+        """Take a connection of this process that was not kept for too long; None if there is none."""
+        for entry in kept[:]:
+            pid, since, db = entry
+            if pid == os.getpid():
+                with suppress(ValueError):
+                    # Another thread may have taken it.
+                    kept.remove(entry)
+                    if time.monotonic() < since + _KEPT_SECONDS:
+                        return db
+                    self.give_up(HeldLock(None, db))
+        return None
+
+    @property
+    def _settings(self) -> str:
+        """The settings of a connection. Each statement reads what was committed before it, whatever the
+        server's default is."""
+        return (
+            f"SET search_path = {self.name}; SET lock_timeout = '{WAIT:.0f}s'; "
+            f"SET synchronous_commit = {'on' if self.durable else 'off'}; "
+            "SET default_transaction_isolation = 'read committed'"
+        )
+
+    def opened(self) -> Any:
         """Return a new connection to the database; an error names its host and database only."""
         try:
-            return self._address.connect()
+            db = self._address.connect()
         except EngineError:
             raise LedgerError(
                 f"the database of {self.path} at {self._address.label} cannot be reached. Nothing is "
                 f"released; what was charged before stays charged (`discreet ledger show`). Check that it "
                 f"runs, and the password in PGPASSWORD, ~/.pgpass or a service file."
             ) from None
+        db.execute(self._settings)
+        return db
 
     @contextmanager
     def _translated_errors(self, verb: str) -> Iterator[None]:
@@ -445,7 +559,7 @@ class PostgresStore:
         except psycopg.errors.InsufficientPrivilege as error:
             raise LedgerError(
                 f"{self.path} cannot be {verb} ({_reason(error)}). Nothing was released. GRANT the role USAGE "
-                f"on the schema, SELECT and INSERT on entry, SELECT, INSERT and DELETE on blob."
+                f"on the schema, SELECT and INSERT on entry and value, SELECT, INSERT and DELETE on blob."
             ) from None
         except psycopg.Error as error:
             raise Tampered(f"{self.path} cannot be {verb}: {_reason(error)}. Nothing was released.") from None

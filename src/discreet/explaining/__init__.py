@@ -5,10 +5,14 @@ An explanation is a function of events, budgets and releases; no data is involve
 an answer, a session and more; it is also `dp.explain`, and on the shell `discreet explain`.
 """
 
-from .. import _require
-from .explanation import Explanation as Explanation
-from .risk import Risk as Risk
-from .subjects import explain as explain
-from .words import DEPLOYMENTS as DEPLOYMENTS
+from typing import TYPE_CHECKING
 
-__all__ = list(_require.offered(globals()))
+from .. import _registry
+
+if TYPE_CHECKING:
+    from .explanation import Explanation as Explanation
+    from .risk import Risk as Risk
+    from .subjects import explain as explain
+    from .words import DEPLOYMENTS as DEPLOYMENTS
+
+__all__, __getattr__, __dir__ = _registry.exports(__name__)

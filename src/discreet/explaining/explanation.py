@@ -174,19 +174,6 @@ def fragment(explanation: Explanation) -> Markup:
 
 def label(explanation: Explanation) -> str:
     """Return one page to print: who is protected, how much, from what, and what this is not."""
-    risk = explanation.risk
-    rows = [("Price", price(risk))]
-    if risk.bounded:
-        rows += [
-            *_odds(risk),
-            *_chances(risk),
-            (
-                "A test that points wrongly at 5 of 100 outside points rightly at most at",
-                f"{out_of(risk.true_positives(0.05))} inside",
-            ),
-        ]
-    else:
-        rows.append(("Protection", "none is promised"))
     pictures = [picture.svg() for picture in explanation.pictures.values()][:2]
     main = element(
         "main",
@@ -194,13 +181,23 @@ def label(explanation: Explanation) -> str:
         element("p", explanation.title),
         _facts(explanation),
         element("h2", "How much"),
-        table((), rows),
+        table((), label_rows(explanation.risk)),
         *([element("div", *pictures, class_="pair")] if pictures else ()),
         element("h2", "What this is not"),
         *(element("p", element("b", f"Not {name}."), f" {why}") for name, why in DISCLAIMERS),
         element("footer", "Made by discreet; bounds are rounded up."),
     )
     return page("Privacy label", main, style=_LABEL_STYLE)
+
+
+def label_rows(risk: Risk) -> list[tuple[str, str]]:
+    """Return the numbers of the privacy label, each with what it bounds."""
+    rows = [("Price", price(risk))]
+    if not risk.bounded:
+        return [*rows, ("Protection", "none is promised")]
+    test = "A test that points wrongly at 5 of 100 outside points rightly at most at"
+    hits = f"{out_of(risk.true_positives(0.05))} inside"
+    return [*rows, *_odds(risk), *_chances(risk), (test, hits)]
 
 
 def _odds(risk: Risk) -> list[tuple[str, str]]:

@@ -8,27 +8,25 @@ distance to a truth that satisfies the same constraints, but bias single values,
 See docs/workloads.md for when to use what.
 """
 
-from .. import _require
-from .hierarchy import Tree as Tree
-from .hierarchy import hierarchy as hierarchy
-from .hierarchy import round_table as round_table
-from .hierarchy import round_to_total as round_to_total
-from .hierarchy import round_tree as round_tree
-from .hierarchy import top_down as top_down
-from .least_squares import Estimate as Estimate
-from .least_squares import Interval as Interval
-from .least_squares import combine as combine
-from .least_squares import intersect as intersect
-from .least_squares import least_squares as least_squares
-from .least_squares import measured as measured
-from .marginals import Marginal as Marginal
-from .marginals import consistent_marginals as consistent_marginals
-from .marginals import marginal_matrix as marginal_matrix
-from .projections import Raked as Raked
-from .projections import isotonic as isotonic
-from .projections import non_negative as non_negative
-from .projections import non_negative_measured as non_negative_measured
-from .projections import rake as rake
-from .projections import with_total as with_total
+from typing import TYPE_CHECKING
 
-__all__ = list(_require.offered(globals()))
+from .. import _registry
+from .hierarchy import hierarchy as hierarchy
+from .least_squares import least_squares as least_squares
+
+if TYPE_CHECKING:
+    from .hierarchy import Tree as Tree
+    from .hierarchy import round_to_total as round_to_total
+    from .hierarchy import top_down as top_down
+    from .least_squares import Estimate as Estimate
+    from .least_squares import combine as combine
+    from .least_squares import measured as measured
+    from .marginals import Marginal as Marginal
+    from .marginals import consistent_marginals as consistent_marginals
+    from .marginals import marginal_matrix as marginal_matrix
+    from .projections import isotonic as isotonic
+    from .projections import non_negative as non_negative
+    from .projections import non_negative_measured as non_negative_measured
+    from .projections import with_total as with_total
+
+__all__, __getattr__, __dir__ = _registry.exports(__name__)

@@ -15,8 +15,7 @@ children.
 Callers number the nodes as they like (the caller's order). Internally nodes are sorted by depth, siblings
 side by side (the depth order), so that a pass over the tree takes a few array operations for each level.
 
-Rounds numbers to integers that keep their sums: largest remainders for one total, controlled rounding for
-rows and columns, level by level for trees.
+Rounds numbers to integers that keep their sum, by largest remainders.
 
 Nothing here is random. Of equal remainders the entry that comes first is rounded up; the order of entries is
 public.
@@ -31,7 +30,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, sparse
 
 from .. import _require
 from .._require import at_least
@@ -162,20 +160,6 @@ class Tree:
             x[families.parents] = np.add.reduceat(x[families.children], families.first)
         return self.caller_order(x)
 
-    def require_sums(self, values: Floats) -> None:
-        """Refuse values (in the caller's order) whose children do not add up to their parents, up to a
-        relative error of 1e-6, which covers rounding in `hierarchy`."""
-        x = values[self.order]
-        for family in self.families():
-            gap = np.abs(np.add.reduceat(x[family.children], family.first) - x[family.parents])
-            scale = 1 + np.add.reduceat(np.abs(x[family.children]), family.first)
-            _check.none_of(
-                gap > 1e-6 * scale,
-                "the children of nodes",
-                "do not add up to them. Apply hierarchy first.",
-                self.order[family.parents],
-            )
-
 
 def _by_depth(parents: Ints) -> tuple[Ints, tuple[int, ...], Ints]:
     """Return the nodes in depth order, the position at which each level starts (and the end), and how many
@@ -237,71 +221,6 @@ def round_to_total(values: Any, total: int | None = None) -> Ints:
     return _largest_remainders(x, np.zeros(1, np.int64), np.array([int(total)], np.int64))
 
 
-def round_table(table: Any) -> Ints:
-    """Return integers such that each cell, row sum, column sum and the grand total is one of the two integers
-    next to its value.
-
-    Cells and margins that are integers already do not change. The result is one of the tables with the least
-    sum of absolute differences from the values.
-
-    Guarantee: such a table exists for every table with two dimensions.
-    Proof:     cells, margins and total are a flow in a network with integer bounds (Cox & Ernst 1982). The
-               matrix of the linear program is totally unimodular, so its vertices are integers.
-    Assumes:   two dimensions. With three such tables need not exist (Causey, Cox & Ernst 1985).
-
-    >>> round_table([[0.5, 0.5], [0.5, 0.5]]).sum(axis=0).tolist()
-    [1, 1]
-    """
-    x = _snap(_require_below_exact(_check.numbers("table", table, dimensions=2)))
-    rows, columns = x.shape
-    if not x.size:
-        return x.astype(np.int64)
-    base = np.floor(x)
-    part = x - base
-    grid = np.arange(x.size).reshape(x.shape)
-    sums = sparse.vstack(
-        [_indicator(grid // columns, rows), _indicator(grid % columns, columns), np.ones((1, x.size))]
-    )
-    part_sums = _snap(sums @ part.ravel())
-    # One variable per cell, 1 where the cell is rounded up. Rounding up changes the distance from `part` to
-    # 1 - part, so it costs 1 - 2 part.
-    solved = optimize.linprog(
-        (1 - 2 * part).ravel(),
-        A_ub=sparse.vstack([sums, -sums]),
-        b_ub=np.concatenate([np.ceil(part_sums), -np.floor(part_sums)]),
-        bounds=np.column_stack([np.zeros(x.size), np.ceil(part.ravel())]),
-        method="highs-ds",
-    )
-    # without a solution there is no `solved.x`
-    solution = solved.x if solved.status == 0 else np.full(x.size, np.nan)
-    up = np.rint(solution)
-    _require.that(
-        (np.abs(up - solution) < 1e-6).all() and (np.abs(sums @ up - part_sums) < 1).all(),
-        f"the rounding of a table of shape {x.shape} failed numerically. Round to fewer digits first.",
-    )
-    return np.asarray(base + up.reshape(x.shape), dtype=np.int64)
-
-
-def round_tree(tree: Tree, values: Any) -> Ints:
-    """Return integers for all nodes, every parent the sum of its children, each its value rounded down or up.
-
-    `values` must add up already, as those of `hierarchy` do. Roots are rounded to the nearest integer, halves
-    up, and children by largest remainders. Values of zero or above stay so.
-
-    >>> round_tree(Tree([-1, 0, 0, 1, 1]), [4.0, 2.5, 1.5, 1.25, 1.25]).tolist()
-    [4, 3, 1, 2, 1]
-    """
-    x = _snap(_require_below_exact(_check.numbers("values", values)))
-    _check.shaped("values", x, (len(tree),), ", one entry for each node")
-    tree.require_sums(x)
-    x = x[tree.order]
-    out = np.empty(len(x), np.int64)
-    out[tree.level(0)] = nearest_integers(x[tree.level(0)]).astype(np.int64)
-    for family in tree.families():
-        out[family.children] = _largest_remainders(x[family.children], family.first, out[family.parents])
-    return tree.caller_order(out)
-
-
 def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
     """Round family by family: family f has the entries from first[f] to before first[f + 1], and gets the sum
     totals[f]. Refuses a total that rounding each entry down or up cannot reach."""
@@ -333,26 +252,12 @@ def nearest_integers(x: Any) -> Any:
     return base + (x - base >= 0.5)
 
 
-def _snap(x: Floats) -> Floats:
-    """Replace values that rounding errors have moved off an integer by that integer: those within
-    min(1e-9 max(1, |x|), 1e-5) of it."""
-    rounded = np.rint(x)
-    return np.where(np.abs(x - rounded) <= 1e-9 * np.maximum(1.0, np.minimum(np.abs(x), 1e4)), rounded, x)
-
-
 def _require_below_exact(x: Floats) -> Floats:
     """Return the values; refuse sizes from 2^52 on, at which floats are integers already."""
     _require.that(
         not x.size or np.abs(x).max() < EXACT, "values must be below 2^52 in size to be rounded exactly."
     )
     return x
-
-
-def _indicator(group: Any, groups: int) -> Any:
-    """Return the 0-1 matrix with one row per group that sums the cells of each group; `group` has the number
-    of each cell's group."""
-    flat = group.ravel()
-    return sparse.csr_array((np.ones(flat.size), (flat, np.arange(flat.size))), shape=(groups, flat.size))
 
 
 # Roots below this fit 64-bit integers, and so do all intermediate sums.

@@ -13,8 +13,7 @@ Least squares with known noise variances gives numbers whose variances are known
 read. `Estimate` holds both. After a projection (clipping at zero) or rounding the variances depend on the
 unknown truth, so the functions that do this return plain arrays.
 
-Combines several releases of one quantity: averages weighted by precision, and intersections of
-intervals.
+Combines several releases of one quantity: averages weighted by precision.
 """
 
 from __future__ import annotations
@@ -549,52 +548,3 @@ def _weighted_mean(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
     share = weight / weight.sum(axis=0)
     mean = (share.reshape(share.shape + (1,) * (y.ndim - share.ndim)) * y).sum(axis=0)
     return np.asarray(mean), variance if np.ndim(variance) else float(variance)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Interval:
-    """Holds intervals from `lower` to `upper`; each contains its true value with probability `confidence` or
-    more."""
-
-    lower: Floats
-    upper: Floats
-    confidence: float
-
-
-def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
-    """Return the intersection of several intervals for the same quantities. The first axis numbers the
-    intervals; `confidence` is one number, or one for each interval.
-
-    Guarantee: each intersection contains its true value with probability at least 1 - sum of
-               (1 - confidence), whatever the dependence between the intervals.
-    Proof:     union bound.
-
-    Intervals without a common point are refused, because one of them misses the true value. For each quantity
-    that happens with probability at most sum of (1 - confidence).
-
-    >>> met = intersect([1.0, 3.0], [6.0, 9.0], 0.99)
-    >>> float(met.lower), float(met.upper), round(met.confidence, 4)
-    (3.0, 6.0, 0.98)
-    """
-    low = _check.numbers("lower", lower, dimensions=None)
-    high = _check.numbers("upper", upper, dimensions=None)
-    _require.that(
-        low.shape == high.shape and low.ndim != 0 and len(low),
-        f"lower and upper must have the same shape, intervals first, got {low.shape} and {high.shape}.",
-    )
-    each = _check.for_each("confidence", confidence, len(low), "intervals")
-    _check.refuse_where("confidence", each, (each <= 0) | (each >= 1), "strictly between 0 and 1")
-    _check.refuse_where("lower", low, low > high, "at most upper")
-    joint_confidence = 1 - float((1 - each).sum())
-    _require.that(
-        joint_confidence > 0,
-        "the confidences leave nothing for all intervals together: 1 - sum of (1 - confidence) is "
-        f"{joint_confidence:.3g}. Use fewer intervals, or wider ones of a higher confidence.",
-    )
-    bottom, top = np.asarray(low.max(axis=0)), np.asarray(high.min(axis=0))
-    _check.none_of(
-        bottom > top,
-        "the intervals of quantities",
-        "do not meet: one of them misses the true value. Use a higher confidence, or combine the values.",
-    )
-    return Interval(lower=bottom, upper=top, confidence=joint_confidence)

@@ -5,14 +5,10 @@ one started with, measured in the same norm. So a projection never increases the
 and not just on average. It is not linear, though: a count that cannot be negative is too large on average.
 The results are plain arrays, without variances. "Nearest in units of the noise" means in the norm whose
 square is the sum of (difference² / variance).
-
-Raking (iterative proportional fitting): scales a table, axis by axis, until it has public margins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,7 +16,7 @@ from scipy import optimize, sparse
 
 from .. import _require
 from .._errors import InvalidInput
-from .._require import FINITE, NON_NEGATIVE, POSITIVE, at_least
+from .._require import FINITE, NON_NEGATIVE
 from .._system import on_one_thread
 from . import _check
 from ._check import Floats, Ints
@@ -278,102 +274,3 @@ def non_negative_measured(A: Any, y: Any, variances: Any) -> Floats:
     ):
         solution, _ = optimize.nnls(dense, z * weight, maxiter=50 * max(1, dense.shape[1]))
     return np.asarray(solution, dtype=np.float64)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Raked:
-    """Holds the fitted table, the number of rounds that it took, and the largest remaining difference from a
-    margin, relative to the total (`gap`)."""
-
-    values: Floats
-    rounds: int
-    gap: float
-
-
-@_require.check_options
-def rake(
-    table: Any,
-    margins: Sequence[tuple[int | Sequence[int], Any]],
-    *,
-    tolerance: Annotated[float, POSITIVE] = 1e-10,
-    rounds: Annotated[int, at_least(1)] = 1_000,
-) -> Raked:
-    """Return the non-negative table with the given sums that is nearest to `table` in relative entropy.
-
-    `margins` has pairs (axes, sums): the axes that are not summed over, and the wanted sums over all others;
-    `[(0, rows), (1, columns)]` or `[((0, 1), face), (2, depth)]`. Zeros stay zero; with margins of single
-    axes all odds ratios are kept. The margins must be public facts or released values, and agree with each
-    other. One round scales the table to each margin in turn. Raking ends when `gap` is at most `tolerance`;
-    after `rounds` rounds it is refused.
-
-    Guarantee: converges to the table of least relative entropy among those with these margins, if any table
-               has these margins and is zero wherever `table` is.
-    Proof:     Csiszár 1975, Theorem 3.2.
-
-    >>> rake([[40.0, 30.0], [35.0, 50.0]], [(0, [80.0, 70.0]), (1, [70.0, 80.0])]).values.round(2).tolist()
-    [[43.26, 36.74], [26.74, 43.26]]
-    """
-    x = _check.numbers("table", table, dimensions=None)
-    _check.refuse_where("table", x, x < 0, "zero or above: raking keeps signs, so apply non_negative first")
-    targets = [_target(x, axes, sums) for axes, sums in margins]
-    _require.non_empty(margins=targets)
-    _require_agreement(targets)
-    total = max(float(targets[0][1].sum()), np.finfo(float).tiny)
-    for count in range(1, rounds + 1):
-        for others, sums in targets:
-            x = _scale(x, others, sums)
-        gap = (
-            max(float(np.abs(x.sum(axis=others, keepdims=True) - sums).max()) for others, sums in targets)
-            / total
-        )
-        if gap <= tolerance:
-            return Raked(values=x, rounds=count, gap=gap)
-    raise InvalidInput(
-        f"after {rounds} rounds the margins are still missed by {gap:.2g} of the total: the zeros of the "
-        "table may not allow them, or the margins disagree by more than the tolerance. Put small positive "
-        "numbers there, allow more rounds, or a larger tolerance."
-    )
-
-
-Target = tuple[tuple[int, ...], Floats]
-
-
-def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
-    """Return the axes to sum over, and the wanted sums as an array in which these axes have length one."""
-    kept = tuple(axes) if isinstance(axes, Sequence | np.ndarray) else (axes,)
-    are_integers = all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in kept)
-    fits = are_integers and len(set(kept)) == len(kept) and all(0 <= a < x.ndim for a in kept)
-    _require.that(fits, f"axes must be different whole numbers from 0 to {x.ndim - 1}, got {axes!r}.")
-    wanted = _check.numbers("margins", sums, dimensions=None)
-    name = f"the margin of axes {kept!r}"
-    _check.shaped(name, wanted, tuple(x.shape[a] for a in kept))
-    _check.refuse_where(name, wanted, wanted < 0, "zero or above")
-    # the caller may name the axes in any order; here they get the order of the table's axes
-    turned = np.transpose(wanted, np.argsort(kept)) if kept else wanted
-    others = tuple(a for a in range(x.ndim) if a not in kept)
-    full = np.expand_dims(turned, others) if others else turned
-    _require.that(
-        not ((x.sum(axis=others, keepdims=True) == 0) & (full > 0)).any(),
-        f"the margin of axes {kept!r} is positive where the whole table is zero. Put positive numbers there.",
-    )
-    return others, full
-
-
-def _require_agreement(targets: list[Target]) -> None:
-    """Require that any two margins have the same sums over the axes that they share, up to rounding."""
-    for i, (first, a) in enumerate(targets):
-        for j, (second, b) in enumerate(targets[:i]):
-            summed = tuple(sorted(set(first) | set(second)))
-            shared_a, shared_b = a.sum(axis=summed, keepdims=True), b.sum(axis=summed, keepdims=True)
-            _require.that(
-                not (np.abs(shared_a - shared_b) > 1e-9 * (1 + np.abs(shared_a))).any(),
-                f"margins {j} and {i} (counted from zero) do not agree on what they share.",
-            )
-
-
-def _scale(x: Floats, others: tuple[int, ...], sums: Floats) -> Floats:
-    """Return the table scaled so that its sums over the axes `others` are `sums`; zeros stay zero."""
-    current = x.sum(axis=others, keepdims=True)
-    factor = np.divide(sums, current, out=np.zeros_like(current), where=current > 0)
-    scaled: Floats = x * factor
-    return scaled

@@ -12,32 +12,31 @@ in JavaScript: js/discreet-local.mjs. See docs/local.md.
 (3, (128,))
 """
 
-from pathlib import Path as _Path
+from typing import TYPE_CHECKING
 
-from .. import _require
-from ._base import LocalRandomizer as LocalRandomizer
-from .device import ClientBudget as ClientBudget
-from .hashing import HadamardResponse as HadamardResponse
-from .hashing import LocalHashing as LocalHashing
-from .hashing import best as best
-from .hashing import predictions as predictions
-from .longterm import LongTermResponse as LongTermResponse
-from .longterm import Rappor as Rappor
-from .means import DuchiMean as DuchiMean
-from .means import HybridMean as HybridMean
-from .means import LaplaceMean as LaplaceMean
-from .means import PiecewiseMean as PiecewiseMean
-from .oracles import DesignResponse as DesignResponse
-from .oracles import KaryResponse as KaryResponse
-from .oracles import OptimalUnary as OptimalUnary
-from .oracles import SubsetSelection as SubsetSelection
-from .oracles import SymmetricUnary as SymmetricUnary
-from .shares import consistent as consistent
-from .shares import expectation_maximization as expectation_maximization
-from .shuffle import Shuffler as Shuffler
-from .shuffle import blend as blend
+from .. import _registry
 
-# The file with the client for browsers.
-SCRIPT = _Path(__file__).parent / "js" / "discreet-local.mjs"
+if TYPE_CHECKING:
+    from ._base import LocalRandomizer as LocalRandomizer
+    from .device import SCRIPT as SCRIPT
+    from .device import ClientBudget as ClientBudget
+    from .hashing import HadamardResponse as HadamardResponse
+    from .hashing import LocalHashing as LocalHashing
+    from .hashing import best as best
+    from .hashing import predictions as predictions
+    from .longterm import LongTermResponse as LongTermResponse
+    from .means import DuchiMean as DuchiMean
+    from .means import HybridMean as HybridMean
+    from .means import LaplaceMean as LaplaceMean
+    from .means import PiecewiseMean as PiecewiseMean
+    from .oracles import DesignResponse as DesignResponse
+    from .oracles import KaryResponse as KaryResponse
+    from .oracles import OptimalUnary as OptimalUnary
+    from .oracles import SubsetSelection as SubsetSelection
+    from .oracles import SymmetricUnary as SymmetricUnary
+    from .shares import consistent as consistent
+    from .shares import expectation_maximization as expectation_maximization
+    from .shuffle import Shuffler as Shuffler
+    from .shuffle import blend as blend
 
-__all__ = list(_require.offered(globals()))
+__all__, __getattr__, __dir__ = _registry.exports(__name__)

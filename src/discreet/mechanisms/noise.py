@@ -50,9 +50,7 @@ from .._registry import described
 from .._require import EXACT, POSITIVE, PROBABILITY, Real, at_least
 from ..accounting import DiscreteGaussian, DiscreteLaplace, Event, VectorDiscreteGaussian
 from ..sampling import Entropy
-from . import noise_scales
-from .arrow_columns import integers
-from .protocols import Integers, Sensitivity
+from .protocols import Integers, Sensitivity, integers
 
 # Bits of the certified bounds: their ratio is below 1 + 2**-100.
 _BITS = 128
@@ -432,6 +430,9 @@ class IntegerLaplace:
     ) -> IntegerLaplace:
         """Return noise that is exactly epsilon-DP: scale = sensitivity / epsilon as a rational (a float
         epsilon is taken at its binary value)."""
+        # imported, here and below, where a scale is chosen: a question that comes with its noise needs none
+        from . import noise_scales
+
         l1 = _require_sensitive(as_sensitivity(sensitivity).l1)
         return cls(scale=noise_scales.discrete_laplace(epsilon, l1), sensitivity=l1, neighbors=neighbors)
 
@@ -551,6 +552,8 @@ class IntegerGaussian:
     ) -> IntegerGaussian:
         """Return noise that is (epsilon, delta)-DP with the least variance that `noise_scales` can prove,
         from the discrete distribution itself."""
+        from . import noise_scales
+
         s = as_sensitivity(sensitivity)
         _require_sensitive(s.l2_squared)
         variance = noise_scales.discrete_gaussian(

@@ -38,6 +38,22 @@ Integers = NDArray[Any]
 FAILURES = 10
 
 
+def integers(values: Any) -> NDArray[Any]:
+    """Return `values` as an array of integers; refuse anything else, with a message that shows no value."""
+    array = np.asarray(values)
+    if array.dtype.kind == "O" and all(isinstance(v, int | np.integer) for v in array.flat):
+        # numpy's own integers would wrap when noise is added to them
+        return np.array([int(v) for v in array.flat], dtype=object).reshape(array.shape)
+    if array.dtype.kind == "i":
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind == "u":
+        return array.astype(np.int64) if array.dtype.itemsize < 8 else array.astype(object)
+    raise InvalidInput(
+        f"integers are needed, got an array of {array.dtype}. Put real numbers on a grid first: GridLaplace, "
+        "GridGaussian, or Sum(column, step)."
+    )
+
+
 @_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
@@ -147,6 +163,12 @@ class BaseMechanism:
         return False
 
     @property
+    def least_people(self) -> int:
+        """The least number of people in a group whose numbers it shows (`Policy.min_people`); 0 without
+        one."""
+        return 0
+
+    @property
     def identity(self) -> Any:
         """What tells a run of trusted code from others, as JSON, where there is no description; or None."""
         return None
@@ -191,7 +213,7 @@ def allow(tag: Annotated[str, TAG]) -> type[BaseMechanism]:
     package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
     if re.sub(r"[-_.]+", "_", package).lower() != tag.partition(".")[0]:
         raise InvalidInput(f"the package {package!r} may not declare {tag}: a tag begins with its package.")
-    known = _registry.registered().get(tag)
+    known = _registry.class_of(tag)
     try:
         cls = point.load()
     except Exception as error:

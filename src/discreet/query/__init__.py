@@ -15,43 +15,18 @@ with the SQL raises a `QueryError` (an InvalidInput) with the line and column wh
 anything is read or charged. A `source` is one of `discreet.tables`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .. import _require
-from ..core.errors import QueryError
-from .answer import Answer
-from .mechanism import Query, ask
-from .statistic import SqlStatistic, SqlVector
+from .. import _registry
 
 if TYPE_CHECKING:
-    from .consistency import consistent
-    from .workload import WorkloadQuery
+    from ..core.errors import QueryError as QueryError
+    from .answer import Answer as Answer
+    from .consistency import consistent as consistent
+    from .mechanism import Query as Query
+    from .mechanism import ask as ask
+    from .statistic import SqlStatistic as SqlStatistic
+    from .statistic import SqlVector as SqlVector
+    from .workload import WorkloadQuery as WorkloadQuery
 
-__all__ = [
-    "Answer",
-    "Query",
-    "QueryError",
-    "SqlStatistic",
-    "SqlVector",
-    "WorkloadQuery",
-    "ask",
-    "consistent",
-]
-
-
-def __getattr__(name: str) -> Any:
-    # These names are imported at first use: they need scipy, which takes longer to load than a query to
-    # answer.
-    if name == "consistent":
-        from .consistency import consistent
-
-        return consistent
-    if name == "WorkloadQuery":
-        from .workload import WorkloadQuery
-
-        return WorkloadQuery
-    raise _require.no_attribute("module 'discreet.query'", name, __all__)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__all__, __getattr__, __dir__ = _registry.exports(__name__)

@@ -36,7 +36,7 @@ import numpy as np
 from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
-from .._registry import described, to_json
+from .._registry import OPTIONAL, described, to_json
 from .._require import PRICE, Limit, Real, at_least
 from ..accounting import NonPrivate, NoOp, pure
 from ..core.choosing import SparseCounts, best, shown
@@ -53,10 +53,10 @@ from ..tables.engines.duckdb import engine_of
 from .answer import Answer, mean_of, range_of
 from .ids import refuse_unlike_ids
 from .plan import Plan, plan
-from .preview import Preview, chosen, hidden, hints, keys, notes, predicted, public_columns, words
+from .preview import Preview, chosen, hints, keys, none_shown, notes, predicted, public_columns, words
 from .price import PriceTarget, allocate, shape_of
 from .recipes import Recipes, bounding_of
-from .release import direct, key_columns, rows_of, table
+from .release import SmallGroups, direct, key_columns, rows_of, table
 
 # The largest number of groups times candidates of all choices (quantiles, modes and top values, which the
 # exponential mechanism picks) of one query: a few seconds' work. It is checked before the charge; groups that
@@ -86,13 +86,18 @@ class Query(QuestionMechanism):
     default as the steward of the data declared in `public`. `noise`: laplace, gaussian, or auto for the
     smaller error; with rho, gaussian. `weights`: how the price is shared between output columns, ((name,
     weight), ...); equal by default, which makes the errors equal relative to what one unit contributes.
-    `other`: where the groups are not public, those that are not shown are added up in one row.
+    `other`: where the groups are not public, those that are not shown are added up in one row. `min_people`,
+    of the question or of `public`: a group is hidden if its noisy number of people is below a threshold.
 
-    Guarantee: a run is as private as its `event` says, for the neighbors of `public`.
+    Guarantee: a run is as private as its `event` says, for the neighbors of `public`. A group in which fewer
+               than `min_people` people have a value in each aggregate is shown with a probability of at most
+               `release.SMALL`.
     Proof:     `Measure.sensitivity` bounds each measure; the theorem of its noise is in `mechanisms.noise`,
                that of choices in `price._selector`, that of selecting groups in
                `price.show_probabilities`. Adaptive composition adds them up: each step looks only at the
-               data and at the released results of earlier steps.
+               data and at the released results of earlier steps. Hiding reads noisy numbers alone: of k - 1
+               people or fewer, k + m are shown where the noise, which is symmetric, is above m
+               (`SmallGroups`).
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
 
@@ -106,7 +111,9 @@ class Query(QuestionMechanism):
     noise: str = "auto"
     weights: Annotated[tuple[tuple[str, Real], ...], Limit(_check_weights)] = ()
     other: bool = False
+    min_people: Annotated[int, at_least(1)] | None = field(default=None, metadata=OPTIONAL)
     _recipes: Recipes = field(init=False, repr=False, compare=False)
+    _small: SmallGroups | None = field(init=False, repr=False, compare=False)
     question: Question = field(init=False, repr=False, compare=False)
     # The plan, and the errors that the intervals do not cover, in words; and the delta that is spent: 0 where
     # all noise is Laplace and all groups are public.
@@ -117,9 +124,11 @@ class Query(QuestionMechanism):
     def __post_init__(self) -> None:
         set_field = object.__setattr__
         planned = plan(self.sql, self.public).of(self.public)
-        recipes, unit = Recipes(planned), self.public.unit
-        set_field(self, "_recipes", recipes)
+        unit = self.public.unit
         bounding = bounding_of(planned, self.rows or unit.rows, self.groups or unit.groups)
+        people_by = None if not self.least_people else "rows" if bounding.rows == 1 else "units"
+        recipes = Recipes(planned, people_by=people_by)
+        set_field(self, "_recipes", recipes)
         one_text_key = len(planned.keys) == 1 and planned.keys[0].expression.domain.kind is Kind.TEXT
         if self.other and (planned.known_keys or recipes.choices or not one_text_key):
             raise InvalidInput(
@@ -127,16 +136,27 @@ class Query(QuestionMechanism):
                 "declared, and counts or sums."
             )
         if self.other and any(m.kind in ("distinct", "units") for m in recipes.measures):
-            raise InvalidInput("COUNT(DISTINCT ...) of several groups cannot be added up for other=True.")
+            raise InvalidInput(
+                "COUNT(DISTINCT ...) of several groups cannot be added up for other=True, nor people who may "
+                "have several rows, whom min_people counts."
+            )
         self._check_choices()
         form = recipes.form(bounding, other=self.other)
         allocation = allocate(shape_of(form, self._weights()), self._target())
         set_field(self, "question", Question(form=form, **allocation._asdict()))
-        set_field(self, "words", words(recipes, self.question))
+        set_field(self, "_small", SmallGroups.of(recipes, self.question, self.least_people))
+        hiding = () if self._small is None else (f"{self._small}.",)
+        set_field(self, "words", words(recipes, self.question) + hiding)
         set_field(self, "notes", notes(recipes, self.question))
         is_pure = pure.epsilon_of(self.event) is not None
         set_field(self, "_shown_delta", 0.0 if is_pure else float(self.delta))
         self._try_outputs()
+
+    @property
+    def least_people(self) -> int:
+        """The least number of people of a group that is shown, of the question or of the table, whichever is
+        more; 0 without one."""
+        return max(self.min_people or 0, self.public.min_people or 0)
 
     @property
     def _plan(self) -> Plan:
@@ -161,7 +181,7 @@ class Query(QuestionMechanism):
         empty = np.zeros(0, np.int64)
         choices = [best(c, SparseCounts.of(empty, empty, empty, (1, c.width))) for c in self._recipes.choices]
         try:
-            self.finish(NoisyNumbers(keys, zeros, choices))
+            self._answer(NoisyNumbers(keys, zeros, choices))
         except (ArithmeticError, RecursionError, TypeError, ValueError):
             raise QueryError(
                 "what SELECT, HAVING or ORDER BY do with the aggregates cannot be computed."
@@ -240,7 +260,8 @@ class Query(QuestionMechanism):
                 "bounding": [question.form.bounding.rows, question.form.bounding.groups],
                 "selection": to_json(question.selection),
                 "other": self.other,
-            },
+            }
+            | ({"min_people": self.least_people} if self.least_people else {}),
             sort_keys=True,
         )
 
@@ -299,35 +320,47 @@ class Query(QuestionMechanism):
         choices = [
             best(choice, counts) for choice, counts in zip(self._recipes.choices, exact.scores, strict=True)
         ]
-        rows, _ = rows_of(self._recipes, exact.keys, exact.measures, choices)
+        released = NoisyNumbers(exact.keys, exact.measures, choices)
+        if self._small is not None:
+            released = replace(self._small, margins=(0,) * len(self._small.people)).hide(released)[0]
+        rows, _ = rows_of(self._recipes, released.keys, released.measures, released.choices)
         return [list(row) for row in rows]
 
     def restated(self, answer: Answer) -> Answer:
         """Return the answer to this query from the noisy numbers that were stored for an equal one."""
         keys, *numbers = answer.numbers
+        hidden = numbers.pop() if self._small is not None else None
         names = self._recipes.measure_keys, self._recipes.choice_keys
         stored = [dict(pairs) for pairs in numbers]
         measures, choices = ([own[n] for n in each] for own, each in zip(stored, names, strict=True))
         released = NoisyNumbers(
-            list(keys) if keys else public_keys(self._plan.keys),
+            list(keys) if keys or hidden else public_keys(self._plan.keys),
             [as_integers(list(m)) for m in measures],
             [_as_column(c) for c in choices],
         )
-        return replace(self.finish(released)[0], event=answer.event)
+        return replace(self._answer(released, hidden)[0], event=answer.event)
 
-    def _numbers(self, released: NoisyNumbers) -> tuple[Any, ...]:
-        """Return the noisy numbers as they are stored: the keys where these are not public, and pairs of what
-        identifies a measure or choice and its numbers."""
-        keys = () if self._plan.known_keys else tuple(tuple(map(shown, k)) for k in released.keys)
+    def _numbers(self, released: NoisyNumbers, hidden: int | None) -> tuple[Any, ...]:
+        """Return the noisy numbers as they are stored: the keys where these are not public, pairs of what
+        identifies a measure or choice and its numbers, and how many groups are hidden."""
+        is_known = self._plan.known_keys and not hidden
+        keys = () if is_known else tuple(tuple(map(shown, k)) for k in released.keys)
         measures, choices = self._recipes.measure_keys, self._recipes.choice_keys
         return (
             keys,
             tuple(sorted(zip(measures, (tuple(m.tolist()) for m in released.measures), strict=True))),
             tuple(sorted(zip(choices, (tuple(c.tolist()) for c in released.choices), strict=True))),
+            *(() if hidden is None else (hidden,)),
         )
 
     def finish(self, released: NoisyNumbers) -> tuple[Answer, Callable[..., Any]]:
         """Compute the answer, and its errors, from released numbers."""
+        if self._small is None:
+            return self._answer(released)
+        return self._answer(*self._small.hide(released))
+
+    def _answer(self, released: NoisyNumbers, hidden: int | None = None) -> tuple[Answer, Callable[..., Any]]:
+        """Compute the answer from the numbers of the groups that are shown; `hidden` is how many are not."""
         keys, measures, noises = released.keys, released.measures, list(self.question.noises)
         rows, deviations, kept = table(self._recipes, keys, measures, released.choices, noises)
         # Intervals: a column that is one measure has exact ones from its noise, an average those of
@@ -357,10 +390,16 @@ class Query(QuestionMechanism):
             rho=rho,
             sql=self.sql,
             plan=self.words,
-            notes=self.notes if keys else (hidden(self.question), *self.notes),
-            numbers=self._numbers(released),
+            notes=self._left_out(len(keys), hidden) + self.notes,
+            numbers=self._numbers(released, hidden),
         )
         return answer, answer.error
+
+    def _left_out(self, shown: int, hidden: int | None) -> tuple[str, ...]:
+        """Say which groups an answer leaves out, and of how many people or rows one is shown."""
+        if self._small is not None and (hidden or shown):
+            return (self._small.note(hidden or 0),)
+        return () if shown else (none_shown(self.question),)
 
 
 def _described(part: Any) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from .. import _require
-from .._public import ADD_REMOVE, Categories, Public
+from .._public import ADD_REMOVE, Bounds, Categories, Dates, Fact, Public
 from ..accounting import Event
 from ..core.choosing import Selector, units_always_shown
 from ..core.form import Form, counts_every_row
@@ -253,13 +253,16 @@ def notes(recipes: Recipes, question: Question) -> tuple[str, ...]:
         lines.append("rows whose GROUP BY value is missing or not declared are in no group")
     if categories := _categories_used(recipes.plan):
         lines.append(f"values of {', '.join(categories)} that are not declared are missing values")
-    if any(m.kind in ("sum", "square") for m in recipes.measures) or recipes.choices:
-        lines.append("numbers beyond their declared bounds count as the bound")
+    lines += _beyond_bounds(
+        [recipes.plan], any(m.kind in ("sum", "square") for m in recipes.measures) or bool(recipes.choices)
+    )
     for choice, selector in zip(recipes.choices, question.selectors, strict=True):
         names = [name for name, e in recipes.plan.outputs if choice in _choices_in(e, recipes)]
         if names:
             lines.append(f"{', '.join(names)}: {_off(public, recipes.plan, choice, selector)}")
-    return tuple(dict.fromkeys(lines))
+    if question.selection is not None:
+        lines.append(f"the groups were not declared: {_shown_from(question)}")
+    return tuple(dict.fromkeys((*lines, *_without_unit(public))))
 
 
 def workload_notes(public: Public, plans: Sequence[Plan], max_rows: int) -> tuple[str, ...]:
@@ -277,20 +280,41 @@ def workload_notes(public: Public, plans: Sequence[Plan], max_rows: int) -> tupl
         lines.append(f"rows whose GROUP BY value is missing or not declared are in no group{totals}")
     if categories := dict.fromkeys(name for plan in plans for name in _categories_used(plan)):
         lines.append(f"values of {', '.join(categories)} that are not declared are missing values")
-    return tuple(dict.fromkeys(lines))
+    lines += _beyond_bounds(plans, False)
+    return tuple(dict.fromkeys((*lines, *_without_unit(public))))
+
+
+def _beyond_bounds(plans: Sequence[Plan], numbers: bool) -> list[str]:
+    """Say that numbers, and days of keys, count as their bound: where `numbers` are added up or chosen, and
+    where keys are made of columns with bounds."""
+    kinds = {type(fact) for plan in plans for _, fact in _used(plan, *(k.expression for k in plan.keys))}
+    words = ["numbers"] * (numbers or Bounds in kinds) + ["days"] * (Dates in kinds)
+    return [f"{' and '.join(words)} beyond their declared bounds count as the bound"] if words else []
+
+
+def _without_unit(public: Public) -> list[str]:
+    """Say that rows that belong to nobody are left out."""
+    column = public.unit.column
+    return [] if column is None else [f"rows without {column} are in no answer"]
+
+
+def _used(plan: Plan, *expressions: Expr | None) -> list[tuple[str, Fact]]:
+    """Return the columns that expressions read, but for those of the unit, and what is declared of them."""
+    used = columns_of(*expressions)
+    return [
+        (column, fact)
+        for scan in scans(plan.source)
+        for column, fact in scan.schema
+        if column != scan.unit and scan.alias(column) in used
+    ]
 
 
 def _categories_used(plan: Plan) -> list[str]:
     """Return the columns with declared categories that conditions or aggregates read; a key says itself that
     rows of other values are in no group."""
     arguments = [part for a in plan.aggregates for part in (a.argument, a.second)]
-    used = columns_of(*arguments, *expressions_of(plan.source))
-    return [
-        column
-        for scan in scans(plan.source)
-        for column, fact in scan.schema
-        if isinstance(fact, Categories) and column != scan.unit and scan.alias(column) in used
-    ]
+    used = _used(plan, *arguments, *expressions_of(plan.source))
+    return [column for column, fact in used if isinstance(fact, Categories)]
 
 
 def not_whole(plan: Plan) -> list[str]:
@@ -420,8 +444,7 @@ def _shown_from(question: Question) -> str:
     return f"a group is always shown from {units} on, a smaller one with some probability"
 
 
-def hidden(question: Question) -> str:
+def none_shown(question: Question) -> str:
     """Say why an answer has no group where groups are private. That none is shown is released."""
     column = question.form.public.unit.column
-    whom = "row" if column is None else column
-    return f"no group is shown: {_shown_from(question)} (a unit is one {whom})"
+    return f"no group is shown (a unit is one {'row' if column is None else column})"

@@ -29,7 +29,7 @@ from ..core.form import NONE, Form, norm
 from ..core.question import Noise, PublicSize
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Sensitivity
-from ..mechanisms.selection import ExponentialMechanism, TopK
+from ..mechanisms.selectors import ExponentialMechanism, TopK
 
 # The share of the price that is divided among several parts: the sum of their prices, in floats that are
 # rounded up, then stays within what was asked for. Any margin far above 2**-53 will do.

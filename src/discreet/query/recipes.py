@@ -6,6 +6,7 @@ Aggregates share the measures that they have in common, so that `COUNT(x)` and `
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,9 +34,10 @@ class Recipe:
 
 class Recipes:
     """Collects the measures and choices that a plan's aggregates need, each once; `recipes` has one entry per
-    aggregate of the plan."""
+    aggregate of the plan. `people` has the positions of the measures that count the people with a value
+    in each aggregate: by their rows where one of each counts, by `people_by` = "units" else."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, people_by: str | None = None) -> None:
         self.plan = plan
         self.measures: list[Measure] = []
         self.choices: list[Choice] = []
@@ -44,6 +46,7 @@ class Recipes:
         self.measure_keys: list[str] = []
         self.choice_keys: list[str] = []
         self.recipes = [self._recipe(aggregate) for aggregate in plan.aggregates]
+        self.people = () if people_by is None else self._count_people(people_by)
 
     def form(self, bounding: Bounding, *, other: bool = False) -> Form:
         """Return what is measured, with these limits on one unit; `other` adds up what is not shown."""
@@ -79,6 +82,16 @@ class Recipes:
         if function != "avg":
             moments.append(self._add(self._square(x)))
         return Recipe(function=function, measures=tuple(moments))
+
+    def _count_people(self, by: str) -> tuple[int, ...]:
+        """Add the numbers of people with a value in each aggregate, and return their positions."""
+        arguments = (a.argument for a in self.plan.aggregates)
+        some = dict.fromkeys(x for x in arguments if x is not None and not x.domain.never_missing)
+        # all people of the group, where nobody's value can be missing
+        counted: Iterable[Expr | None] = some or (None,)
+        if by == "rows":
+            return tuple(map(self._count, counted))
+        return tuple(self._add(Measure(kind="units", expression=x)) for x in counted)
 
     def _pair_measures(self, function: str, x: Expr, y: Expr | None) -> Recipe:
         """Return the recipe of a covariance: the count, both sums and the sum of products, with the middles

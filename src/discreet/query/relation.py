@@ -26,20 +26,19 @@ another unit's row counts.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from sqlglot import exp
 
 from .._public import Public, Text
 from .._require import did_you_mean
-from ..core.domain import Kind, ValueDomain, boolean, declared, number
-from ..core.errors import Node, position, refuse
+from ..core.domain import Kind, ValueDomain, boolean, declared
+from ..core.errors import Node, Refusal, position, refuse
 from ..core.nodes import Call, Column, Expr, Literal, make
 from ..core.sources import (
+    COUNTED,
     Carried,
     Filtered,
     From,
@@ -51,6 +50,8 @@ from ..core.sources import (
     UnitAggregate,
     carried,
     facts_of,
+    fold_domain,
+    union_domains,
 )
 from .binder import Binder, by_position, named, only, refuse_further_arguments
 from .parse import quoted
@@ -300,30 +301,12 @@ def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
 
 
 def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> ValueDomain:
-    """Return the domain of an aggregate of one unit; refuse arguments that it is not for.
-
-    Counts and sums have no upper bound, as the number of a unit's rows is not declared: a SUM or AVG over
-    them in the outer query needs CLAMP.
-    """
-    if function in ("count", "distinct"):
-        return replace(number(0, math.inf, integral=True, nullable=False), integer=True)
-    assert argument is not None
-    domain = argument.domain
-    if domain.kind is Kind.DATE and function in ("min", "max"):
-        return replace(domain, values=None)
-    if domain.kind is not Kind.NUMBER:
-        raise refuse(node, f"{function.upper()} needs a number, and this is a {domain.kind}")
-    if not domain.bounded:
-        raise refuse(
-            node, f"{function.upper()} needs a number with a known range", "Write CLAMP(x, low, high)."
-        )
-    if function == "sum":
-        low, high = (0.0 if domain.low >= 0 else -math.inf), (0.0 if domain.high <= 0 else math.inf)
-        total = number(low, high, integral=domain.integral, nullable=domain.nullable)
-        return replace(total, integer=domain.integer)
-    if function == "avg":
-        return replace(domain, integral=False, integer=False, values=None)
-    return replace(domain, values=None)
+    """Return the domain of an aggregate of one unit; refuse arguments that it is not for."""
+    try:
+        return fold_domain(function, argument)
+    except Refusal as error:
+        advice = "Write CLAMP(x, low, high)." if "range" in str(error) else ""
+        raise refuse(node, str(error), advice) from None
 
 
 def conjuncts(condition: Node | None) -> Iterator[Node]:
@@ -443,10 +426,8 @@ class Marks:
                 else make("case", make("null?", x), Literal(None), listed)
             )
         prefix = mark.name[:-1]
-        # the columns of `Marked.counted`; no table has 1e15 rows
-        total, present = (
-            Column(f"{prefix}{end}", number(0, 1e15, integral=True, nullable=False)) for end in "nc"
-        )
+        # the columns of `Marked.counted`
+        total, present = (Column(f"{prefix}{end}", COUNTED) for end in "nc")
         unknown = make("or", make("null?", x), make("<", present, total))
         marked, empty = make("coalesce", mark, Literal(False)), make("=", total, Literal(0))
         yes, no = Literal(True), Literal(False)
@@ -745,10 +726,9 @@ class Relations:
         union = Union(tuple(parts), prefixes[0])
         columns, keys, nullable = dict[str, Expr](), set[Expr](), set[Expr]()
         references = set[tuple[str, str, str]]()
+        domains = union_domains(union)
         for i, (name, column) in enumerate(zip(relations[0].columns, zip(*rows, strict=True), strict=True)):
-            # a value of one part or of another has the domain of a CASE
-            domain = reduce(lambda a, b: make("case", Literal(True), a, b), column).domain
-            columns[name] = own = Column(f"{prefixes[0]}p{i}", domain)
+            columns[name] = own = Column(f"{prefixes[0]}p{i}", domains[i])
             sides = list(zip(relations, column, strict=True))
             if all(e in relation.unit_keys for relation, e in sides):
                 columns[name] = own = Column(f"{prefixes[0]}w", declared(Text()))

@@ -9,6 +9,7 @@ by drawing noise around the noisy measures: nothing exact is used.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,69 @@ from ..core.choosing import shown
 from ..core.domain import Kind, ValueDomain
 from ..core.measures import Measure
 from ..core.nodes import OutputReference, walk
-from ..core.question import Noise
+from ..core.question import Noise, NoisyNumbers, Question
 from .aggregates import Aggregate
 from .computing import value
 from .plan import Plan
 from .recipes import PAIRED, Recipe, Recipes
 
+# The largest probability with which a group of fewer people than `min_people` is shown.
+SMALL = 0.001
 # Draws of noise from which deviations are estimated: to about 4 percent, as 1 / sqrt(2 * 400).
 DRAWS = 400
 # Groups whose draws are held in memory at a time: `DRAWS` floats each, 32 MB per measure. Not tuned.
 CHUNK = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SmallGroups:
+    """Hides the groups of fewer than `least` people, by their noisy numbers: post-processing.
+
+    `people`: the positions of the measures that count people, of whom `margins` more than `least` must be
+    seen. `of_whom` are the people, in words.
+    """
+
+    least: int
+    people: tuple[int, ...]
+    margins: tuple[int, ...]
+    of_whom: str
+
+    @staticmethod
+    def of(recipes: Recipes, question: Question, least: int) -> SmallGroups | None:
+        """Return what hides small groups; None where all are shown, as `least` is 0."""
+        if not least:
+            return None
+        # As the noise is symmetric, it is above its error with half the probability that is left; rounded up.
+        confidence = math.nextafter(1 - 2 * SMALL, 1)
+        margins = tuple(int(question.noises[m].error(confidence)) for m in recipes.people)
+        of_whom = "people" if question.form.public.unit.column else "rows"
+        return SmallGroups(least, recipes.people, margins, of_whom)
+
+    def hide(self, released: NoisyNumbers) -> tuple[NoisyNumbers, int]:
+        """Return the numbers of the groups that are shown, and how many are hidden."""
+        is_shown = np.ones(len(released.keys), dtype=bool)
+        for position, margin in zip(self.people, self.margins, strict=True):
+            is_shown &= np.asarray(released.measures[position] >= self.least + margin, dtype=bool)
+        groups = np.flatnonzero(is_shown)
+        kept = NoisyNumbers(
+            [released.keys[i] for i in groups.tolist()],
+            [m[groups] for m in released.measures],
+            [c[groups] for c in released.choices],
+            released.private,
+        )
+        return kept, len(is_shown) - len(groups)
+
+    def __str__(self) -> str:
+        seen = " and ".join(f"{self.least + margin:,}" for margin in dict.fromkeys(self.margins))
+        return (
+            f"A group is shown from a noisy number of {seen} {self.of_whom} on: one of fewer than "
+            f"{self.least:,} is shown with a probability of at most {SMALL:g}"
+        )
+
+    def note(self, hidden: int) -> str:
+        """Say how many groups are hidden."""
+        groups = "1 group is" if hidden == 1 else f"{hidden:,} groups are" if hidden else "no group is"
+        return f"{groups} hidden: a{str(self)[1:]}"
 
 
 def aggregates(recipes: Recipes, measures: list[Any], choices: list[Any]) -> list[Any]:

@@ -8,19 +8,12 @@ that it imports (`query`, `learning`, `synthetic`, `curator`); every release goe
 It is loaded when it is first used: the shell reads the lists of `options` without it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .. import _require
+from .. import _registry
 
 if TYPE_CHECKING:
     from .opening import Session as Session
     from .opening import open as open
 
-__all__ = ["Session", "open"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise _require.no_attribute("module 'discreet.session'", name, __all__)
-    return getattr(import_module(".opening", __name__), name)
+__all__, __getattr__, __dir__ = _registry.exports(__name__)

@@ -22,7 +22,7 @@ from .._public import Public
 from .._require import NearestNames, check_options, paying
 from ..accounting.caps import share
 from ..accounting.filters import Filter, FilterPreview
-from ..curator import STEWARD, Budget, Curator, Ledger, Policy
+from ..curator import STEWARD, Budget, Curator, Ledger, Policy, receipts
 from ..curator.accounts import Account
 from ..curator.live_mechanisms import Handle
 from ..mechanisms.protocols import Interactive, Mechanism, Release
@@ -82,7 +82,9 @@ def _as_workload(terms: Terms, text: str, public: Public, delta: float) -> Workl
     """Return a statement with several counts as a workload if that is better than separate counts, or the
     only way to answer it; else None. See `query.groupings.together`, which decides."""
     # Those that differ from their default; `together` decides what each means for a workload.
-    present = {name: values(terms)[name] for name in ("noise", "groups", "other", "weights", "rows")}
+    present = {
+        name: values(terms)[name] for name in ("noise", "groups", "other", "weights", "rows", "min_people")
+    }
     options = {
         name: value for name, value in present.items() if value != defaults(Terms)[name] and value != {}
     }
@@ -181,6 +183,15 @@ class SessionBase(NearestNames):
         and future.
         """
         return replace(self, curator=self.curator.during(*periods))
+
+    @check_options
+    def receipt(self, released: Any) -> dict[str, Any]:
+        """Return the receipt of an answer or a release, as JSON: the question, the value, its error and
+        price, and a signed proof that the ledger has it, which `discreet verify-number` checks without the
+        ledger."""
+        if not isinstance(self.ledger, Ledger):
+            raise InvalidInput("a receipt is made where the ledger and its key are: ask the steward for it.")
+        return receipts.receipt(self.ledger, receipts.number_of(self.ledger, released))
 
     @check_options
     def as_analyst(self, name: str) -> Self:

@@ -291,7 +291,7 @@ def _public(
         complete = schema if isinstance(schema, Public) else load(Path(schema))
         return _with_version(_check_agreement(complete, {**facts, "table": table}), version)
     if schema is None:
-        raise _no_schema(path)
+        raise _no_schema(path, data)
     if unit is None:
         raise InvalidInput(
             "say whom the table protects. unit=dp.rows() if nobody can have two rows, or unit='person_id', "
@@ -323,9 +323,14 @@ def _existing_path(data: Any) -> Path | None:
     return path
 
 
-def _no_schema(path: Path | None) -> InvalidInput:
+def _no_schema(path: Path | None, data: Any) -> InvalidInput:
     """Return the error for data without a schema; it names the schema file in the folder of the data, if
     there is one."""
+    if any(kind.__module__.startswith("torch.utils.data") for kind in type(data).__mro__):
+        return InvalidInput(
+            f"a {type(data).__name__} is opened as examples, with the number of people, which you declare: "
+            "dp.open(learning.Examples.of(data, dp.Public(size=...)), budget=...)."
+        )
     schema_path = None if path is None else path.with_name(path.name + ".schema.toml")
     if schema_path is not None and schema_path.exists():
         return InvalidInput(

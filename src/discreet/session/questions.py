@@ -272,6 +272,7 @@ class Questions(SessionBase):
         """Return the priced query of one statement: a `WorkloadQuery` where it has several counts that are
         better answered together, else a `Query`."""
         policy = self.curator.policy
+        terms = replace(terms, min_people=policy.least_people(self.public, terms.min_people))
         return priced(terms, text, self.public, lambda epsilon: self._delta(epsilon, policy))
 
 

@@ -87,6 +87,7 @@ class Terms:
     groups: Annotated[Count | None, _GROUPS] = None
     weights: Annotated[Weights, "How the price is divided between output columns, by their names."] = ()
     other: Annotated[bool, "Add one row with the sum of all groups that are not shown."] = False
+    min_people: Annotated[Count | None, "Hide groups of fewer people, by their noisy number."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +221,7 @@ class SynthesisTerms:
 
     epsilon: Annotated[Real, "The epsilon of the copy."]
     delta: Annotated[Delta | None, "The delta of the copy. By default a share of the budget's."] = None
-    method: Annotated[Word, "auto, aim, mst, mwem, privbayes or independent."] = "auto"
+    method: Annotated[Word, "auto, aim, mst, mwem or independent."] = "auto"
     columns: Annotated[Sequence[str] | None, "The columns to copy. By default all."] = None
     bins: Annotated[
         Mapping[str, Any] | None, "By column, the number of bins, or their edges: a public fact."

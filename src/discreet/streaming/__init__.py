@@ -7,31 +7,30 @@ aggregation or the matrix mechanism), and private online learners.
     people.online(streaming.SquaredLoss(target="y", features=["x"]), clip=1, epsilon=1, horizon=365)
 """
 
-from .. import _require
-from .continual import Advance as Advance
-from .continual import ContinualCounter as ContinualCounter
-from .continual import Latest as Latest
-from .continual import counter as counter
-from .factors import NAMES as NAMES
-from .factors import error_factors as error_factors
-from .factors import named as named
-from .learners import OnlineLearner as OnlineLearner
-from .learners import learner as learner
-from .losses import Ball as Ball
-from .losses import Box as Box
-from .losses import LinearLoss as LinearLoss
-from .losses import LogisticLoss as LogisticLoss
-from .losses import Simplex as Simplex
-from .losses import SquaredDistance as SquaredDistance
-from .losses import SquaredLoss as SquaredLoss
-from .online import FollowTheApproximateLeader as FollowTheApproximateLeader
-from .online import OnlineMirrorDescent as OnlineMirrorDescent
-from .online import PrivateExperts as PrivateExperts
-from .online import PrivateSums as PrivateSums
-from .online import regret as regret
-from .stream_statistics import DyadicCounts as DyadicCounts
-from .stream_statistics import HashedBits as HashedBits
-from .stream_statistics import PerUnit as PerUnit
-from .stream_statistics import Presence as Presence
+from typing import TYPE_CHECKING
 
-__all__ = list(_require.offered(globals()))
+from .. import _registry
+
+if TYPE_CHECKING:
+    from .continual import Advance as Advance
+    from .continual import ContinualCounter as ContinualCounter
+    from .continual import Latest as Latest
+    from .continual import counter as counter
+    from .factors import NAMES as NAMES
+    from .factors import error_factors as error_factors
+    from .factors import named as named
+    from .learners import OnlineLearner as OnlineLearner
+    from .learners import learner as learner
+    from .losses import Ball as Ball
+    from .losses import Box as Box
+    from .losses import LinearLoss as LinearLoss
+    from .losses import LogisticLoss as LogisticLoss
+    from .losses import Simplex as Simplex
+    from .losses import SquaredDistance as SquaredDistance
+    from .losses import SquaredLoss as SquaredLoss
+    from .online import FollowTheApproximateLeader as FollowTheApproximateLeader
+    from .online import PrivateSums as PrivateSums
+    from .online import regret as regret
+    from .stream_statistics import Presence as Presence
+
+__all__, __getattr__, __dir__ = _registry.exports(__name__)

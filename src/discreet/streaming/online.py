@@ -1,11 +1,10 @@
 """Private online learning: before each round a decision is computed from the noisy sum of all gradients (or
 losses) so far.
 
-All three learners see the data only through `PrivateSums`, a continual sum of clipped vectors, rounded to a
-grid of integers, with the noise of a matrix mechanism (`encoders`): their decisions are post-processing.
-Regret is the total loss less that of the best fixed decision in hindsight. The bounds of the expected regret
-assume that clipping changes nothing: that no gradient is longer than `PrivateSums.bound`. T is the number of
-steps throughout, N the number of experts.
+The learner sees the data only through `PrivateSums`, a continual sum of clipped vectors, rounded to a grid of
+integers, with the noise of a matrix mechanism (`encoders`): its decisions are post-processing. Regret is the
+total loss less that of the best fixed decision in hindsight. The bound of the expected regret assumes that
+clipping changes nothing: that no gradient is longer than `PrivateSums.bound`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from .._public import ADD_REMOVE, Neighbors, Public
 from .._require import POSITIVE, Real, at_least
 from ..accounting import Event
 from ..mechanisms.matrix.matrix_mechanism import Noise, noise_for, norms_for_price
-from ..mechanisms.noise import IntegerLaplace
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from . import factors
@@ -32,12 +30,8 @@ from .encoders import Encoder, encoder
 from .losses import (
     GRID,
     ConvexSet,
-    descend_mirror,
-    experts_bound,
     follow_leader,
     leader_bound,
-    mirror_bound,
-    weigh_experts,
 )
 
 Floats = NDArray[np.float64]
@@ -165,80 +159,6 @@ class FollowTheApproximateLeader:
     def regret_bound(self, lipschitz: float) -> float:
         """Return a bound of the expected regret over all steps (`losses.leader_bound`)."""
         return leader_bound(self.space, lipschitz, self.convexity, self.sums.deviations())
-
-
-@_require.checked
-@dataclass(slots=True)
-class OnlineMirrorDescent:
-    """Runs private online mirror descent with lazy (dual averaging) steps: w_(t+1) is the projection of w_1 -
-    v_t / rate, with v_t the noisy sum of gradients; for convex losses, not strongly so.
-
-    `rate` is the weight of the regularizer, the inverse of a learning rate: a larger one moves less.
-    Follow the regularized leader with |w - w_1|² / 2: Agarwal & Singh 2017, arXiv:1701.07953.
-
-    Guarantee: `sums.event`. All decisions are post-processing of the noisy sums.
-    """
-
-    space: ConvexSet
-    sums: PrivateSums
-    rate: Annotated[float, POSITIVE]
-    decision: Floats = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.decision = self.space.project(np.zeros(self.space.dimension))
-
-    @classmethod
-    def tuned(cls, space: ConvexSet, sums: PrivateSums, lipschitz: float) -> OnlineMirrorDescent:
-        """Return the learner with the rate L sqrt(T) / D that minimizes the bound without noise; L is
-        `lipschitz`, the longest gradient, and D the diameter of the set."""
-        return cls(space, sums, lipschitz * math.sqrt(sums.steps) / space.diameter)
-
-    def step(self, gradient: Callable[[Floats], Any], *, entropy: Entropy) -> Floats:
-        """Take the gradient at the decision, and decide for the next round."""
-        noisy = self.sums.add(gradient(self.decision), entropy=entropy)
-        self.decision = descend_mirror(self.space, noisy, self.rate)
-        return self.decision
-
-    def regret_bound(self, lipschitz: float) -> float:
-        """Return a bound of the expected regret over all steps (`losses.mirror_bound`)."""
-        return mirror_bound(self.space, lipschitz, self.rate, self.sums.deviations())
-
-
-@_require.checked
-@dataclass(slots=True)
-class PrivateExperts:
-    """Predicts with expert advice: weights proportional to exp(- v_t / temperature), with v_t the noisy sum
-    of losses in [0, 1] so far (as in Agarwal & Singh 2017; Hedge on private sums).
-
-    Give the sums a bound of sqrt(N) for N experts (N for Laplace noise): a smaller one clips the losses.
-
-    Guarantee: `sums.event`. All decisions are post-processing of the noisy sums.
-    """
-
-    sums: PrivateSums
-    temperature: Annotated[float, POSITIVE]
-    decision: Floats = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.decision = np.full(self.sums.dimension, 1 / self.sums.dimension)
-
-    @classmethod
-    def tuned(cls, sums: PrivateSums) -> PrivateExperts:
-        """Return the learner with the temperature sqrt(T / (8 ln N)), which minimizes the bound without
-        noise."""
-        return cls(sums, math.sqrt(sums.steps / (8 * math.log(max(2, sums.dimension)))))
-
-    def step(self, losses: Any, *, entropy: Entropy) -> Floats:
-        """Take the losses of this round, one for each expert, and weight the experts for the next."""
-        clipped = np.clip(np.nan_to_num(np.asarray(losses, dtype=np.float64), nan=0.0), 0.0, 1.0)
-        noisy = self.sums.add(clipped, entropy=entropy)
-        self.decision = weigh_experts(noisy, self.temperature)
-        return self.decision
-
-    def regret_bound(self) -> float:
-        """Return a bound of the expected regret over all steps (`losses.experts_bound`)."""
-        laplace = isinstance(self.sums.noise, IntegerLaplace)
-        return experts_bound(self.sums.dimension, self.temperature, self.sums.deviations(), laplace=laplace)
 
 
 def regret(losses: Any, best: float) -> float:

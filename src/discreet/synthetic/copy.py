@@ -34,7 +34,6 @@ from .estimation import estimate_total
 from .generation import fit_model, noisy_tables, sample_rows
 from .graphical_model import GraphicalModel
 from .marginal_trees import MST, MWEM, Independent
-from .privbayes import PrivBayes
 from .quality import QualityReport, bound_errors
 from .synthesizer import Fitted, Synthesizer
 from .table_domain import (
@@ -353,7 +352,7 @@ def _describe_column(coding: Coding) -> dict[str, Any]:
     }
 
 
-METHODS: dict[str, type[Synthesizer]] = {m.method: m for m in (AIM, MST, MWEM, PrivBayes, Independent)}
+METHODS: dict[str, type[Synthesizer]] = {m.method: m for m in (AIM, MST, MWEM, Independent)}
 # With more columns than this, "auto" is MST: AIM scores all triples of columns in each round, which takes too
 # long. A round number, chosen by hand and not tuned.
 _MAX_AIM_COLUMNS = 40

@@ -26,7 +26,6 @@ from .estimation import (
     project_to_simplex,
 )
 from .graphical_model import LOG_ZERO, Clique, Floats, GraphicalModel, marginalize, propagate_beliefs
-from .privbayes import PrivBayes, network_model
 from .synthesizer import Fitted
 
 Codes = NDArray[np.int64]
@@ -141,13 +140,9 @@ def noisy_tables(fitted: Fitted) -> list[NoisyTable]:
 
 
 def fit_model(fitted: Fitted, iterations: int = ITERATIONS) -> GraphicalModel:
-    """Return the model that is fitted to the released tables: for PrivBayes a Bayesian network, otherwise the
-    result of mirror descent."""
+    """Return the model that mirror descent fits to the released tables."""
     tables = noisy_tables(fitted)
     total, constraints = estimate_total(tables), constraint_potentials(fitted)
-    if fitted.method == PrivBayes.method:
-        network = fitted.choices or tuple((a,) for a in range(len(fitted.sizes)))
-        return network_model(fitted.sizes, network, tables, total, constraints)
     fit = MeasuredTree(fitted.sizes, tables, total, constraints)
     return mirror_descent(fit, iterations=iterations).model
 

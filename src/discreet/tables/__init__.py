@@ -10,31 +10,27 @@ how a CSV file is written), `schema` (what a schema file says), `fit` (how well 
 rows of some periods or with some values).
 """
 
-from .bundled import dummy, rand_hie
-from .drafting import draft, version_of
-from .engines.duckdb import DuckDB, connect
-from .engines.duckdb_reading import Database
-from .engines.postgres import PostgreSQL, connect_postgres
-from .files import Files
-from .schema import dump, load
-from .source import Engine, EngineError, Memory, Source, TimeLimit
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Database",
-    "DuckDB",
-    "Engine",
-    "EngineError",
-    "Files",
-    "Memory",
-    "PostgreSQL",
-    "Source",
-    "TimeLimit",
-    "connect",
-    "connect_postgres",
-    "draft",
-    "dummy",
-    "dump",
-    "load",
-    "rand_hie",
-    "version_of",
-]
+from .. import _registry
+
+if TYPE_CHECKING:
+    from .bundled import dummy as dummy
+    from .bundled import rand_hie as rand_hie
+    from .drafting import draft as draft
+    from .drafting import version_of as version_of
+    from .engines.duckdb import DuckDB as DuckDB
+    from .engines.duckdb import connect as connect
+    from .engines.duckdb_reading import Database as Database
+    from .engines.postgres import PostgreSQL as PostgreSQL
+    from .engines.postgres import connect_postgres as connect_postgres
+    from .files import Files as Files
+    from .schema import dump as dump
+    from .schema import load as load
+    from .source import Engine as Engine
+    from .source import EngineError as EngineError
+    from .source import Memory as Memory
+    from .source import Source as Source
+    from .source import TimeLimit as TimeLimit
+
+__all__, __getattr__, __dir__ = _registry.exports(__name__)

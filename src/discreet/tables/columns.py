@@ -16,8 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from .. import _require
 from .._errors import InvalidInput
-from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
+from .._public import Boolean, Bounds, Categories, Dates, Fact, Text
 
 # the words that engines read as true and as false, in any letter case
 TRUE_WORDS, FALSE_WORDS = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
@@ -224,6 +225,20 @@ def arrow_kind(type_: pa.DataType) -> str:
     return next((kind for rule, kind in rules if rule(type_)), "binary")
 
 
+def check_columns(
+    table: str, schema: Iterable[tuple[str, Fact]], unit: str | None, kinds: Mapping[str, str]
+) -> None:
+    """Refuse declared columns that a table does not have, and those that `check_facts` refuses."""
+    for column in [*(name for name, _ in schema), *([] if unit is None else [unit])]:
+        if column not in kinds:
+            what = "the unit's column is" if column == unit else "the schema declares"
+            raise InvalidInput(
+                f"{what} {column!r}, and table {table!r} has no such column."
+                f"{_require.did_you_mean(column, kinds)} It has: {', '.join(kinds)}."
+            )
+    check_facts(table, schema, unit, kinds)
+
+
 def check_facts(
     table: str, schema: Iterable[tuple[str, Fact]], unit: str | None, kinds: Mapping[str, str]
 ) -> None:
@@ -267,14 +282,14 @@ def unusable(kind: str) -> str | None:
 
 
 def converted_to(fact: Fact, kind: str) -> str | None:
-    """Return the DuckDB type to which a column is converted before mechanisms read it; None where it has the
+    """Return the kind to which a column is converted before mechanisms read it; None where it has the
     declared kind already."""
     if isinstance(fact, Categories):
         # as doubles: "1.7" is no category, and must not become one
         if all(isinstance(value, int) for value in fact.values):
-            return None if kind == "integer" else "DOUBLE"
-        return None if kind == "text" else "VARCHAR"
-    to = {Bounds: "DOUBLE", Boolean: "BOOLEAN", Dates: "DATE"}.get(type(fact))
+            return None if kind == "integer" else "number"
+        return None if kind == "text" else "text"
+    to = {Bounds: "number", Boolean: "boolean", Dates: "date"}.get(type(fact))
     return to if kind == "text" else None
 
 
@@ -528,10 +543,3 @@ def to_arrow(name: str, column: Any) -> pa.Array | pa.ChunkedArray:
             f"column {name!r} does not hold values of one kind (numbers, text, dates, true or false). "
             "Convert it to one kind, or drop it."
         ) from None
-
-
-def check_public(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> None:
-    """Check the public facts of all declared tables."""
-    check_facts(public.table, public.schema, public.unit.column, kinds[public.table])
-    for other in public.tables:
-        check_facts(other.name, other.schema, other.unit_column, kinds[other.name])

@@ -54,6 +54,7 @@ _TOP = {
     "version",
     "neighbors",
     "size",
+    "min_people",
     "unit",
     "columns",
     "tables",
@@ -90,7 +91,7 @@ def load(text: str | Path) -> Public:
     except ValueError as error:
         raise InvalidInput(f"the schema is not valid TOML: {error}.{_place(text, str(error))}") from None
     _check_entries("the schema", data, _TOP)
-    facts = {key: data[key] for key in ("table", "version", "neighbors", "size") if key in data}
+    facts = {key: data[key] for key in ("table", "version", "neighbors", "size", "min_people") if key in data}
     tables = tuple(_related_table(name, body) for name, body in _section(data, "tables").items())
     columns = _columns(_section(data, "columns"))
     return Public(schema=columns, unit=_unit(data), tables=tables, **facts)
@@ -165,8 +166,8 @@ def dump(public: Public) -> str:
     lines = [f"table = {toml_text(public.table)}"]
     lines += [] if public.version == UNVERSIONED else [f"version = {toml_text(public.version)}"]
     lines.append(f"neighbors = {toml_text(str(public.neighbors))}")
-    if public.size is not None:
-        lines.append(f"size = {public.size}")
+    numbers = {"size": public.size, "min_people": public.min_people}
+    lines += [f"{name} = {number}" for name, number in numbers.items() if number is not None]
     facts = _require.field_values(public.unit)
     unit = [f"{name} = {toml_value(value)}" for name, value in facts.items() if value is not None]
     if public.unit.column is None and unit:

@@ -17,8 +17,6 @@ import pyarrow as pa
 from .._errors import InvalidInput, MissingExtra
 from .columns import check_names
 
-SUFFIXES = (".xlsx", ".sav", ".dta")
-
 
 class Code(NamedTuple):
     """Is a value of a column, what it means, and whether it stands for a missing value."""

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from .. import _require
 from .._errors import DiscreetError, InvalidInput, PublicMismatch
 from .._public import ADD_REMOVE, Public
 from .columns import (
     arrow_kind,
-    check_facts,
+    check_columns,
     check_names,
     converted_to,
     engine_types,
@@ -69,23 +68,9 @@ class Memory:
         self._batch_rows = batch_rows
         # The engine of this table, which `engine_of` creates at the first query.
         self._discreet_engine: Any = None
-        missing = [name for name, _ in self._public.schema if name not in self._table.column_names]
-        if missing:
-            near = _require.did_you_mean(missing[0], self._table.column_names)
-            raise InvalidInput(
-                f"the schema declares {missing[0]!r}, and the table has no such column.{near} It "
-                f"has: {', '.join(self._table.column_names)}."
-            )
-        unit = self._public.unit.column
-        if unit is not None and unit not in self._table.column_names:
-            near = _require.did_you_mean(unit, self._table.column_names)
-            raise InvalidInput(
-                f"the unit's column {unit!r} is not in the table.{near} It has: "
-                f"{', '.join(self._table.column_names)}."
-            )
         self._kinds = {field.name: arrow_kind(field.type) for field in self._table.schema}
-        check_facts(self._public.table, self._public.schema, unit, self._kinds)
-        self._check_size()
+        check_columns(self._public.table, self._public.schema, self._public.unit.column, self._kinds)
+        check_size(self._public, lambda: self._table.num_rows)
 
     @property
     def public(self) -> Public:
@@ -126,17 +111,6 @@ class Memory:
 
         engine_of(self).ready()
 
-    def _check_size(self) -> None:
-        """Check the declared size where it is public: mechanisms scale by it."""
-        declared, by_rows = self._public.size, self._public.unit.column is None
-        if self._public.neighbors is ADD_REMOVE or declared is None or not by_rows:
-            return
-        if declared != self._table.num_rows:
-            raise PublicMismatch(
-                f"under {self._public.neighbors} the size is public and must be true: declared {declared}, "
-                f"but the table has {self._table.num_rows} rows."
-            )
-
     # Shows no values, and no number of rows: under add_remove the size is private.
     def __repr__(self) -> str:
         return f"Memory(table={self._public.table!r}, columns={self._table.column_names})"
@@ -155,6 +129,21 @@ def _arrow(data: Mapping[str, Any]) -> pa.Table:
     if len(lengths) > 1:
         raise InvalidInput(f"all columns must have one length; {list(data)} do not.")
     return pa.table({name: to_arrow(name, column) for name, column in data.items()})
+
+
+def check_size(public: Public, rows: Callable[[], int]) -> None:
+    """Require that the declared size is the number of rows, where neighbors have the same size and a row is
+    the unit: mechanisms scale by it. `rows` counts the rows, and is called only then.
+
+    The message may show the number of rows, because the size is public there.
+    """
+    if public.neighbors is ADD_REMOVE or public.size is None or public.unit.column is not None:
+        return
+    if (actual := rows()) != public.size:
+        raise PublicMismatch(
+            f"under {public.neighbors} the size is public and must be true: declared {public.size}, but the "
+            f"table has {actual} rows."
+        )
 
 
 class EngineError(DiscreetError, RuntimeError):

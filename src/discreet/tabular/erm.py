@@ -1,10 +1,10 @@
 """Minimizes the empirical risk of linear models privately: the base class of objective, output and gradient
 perturbation.
 
-All minimize J(w) = sum_i c_i f(<w, x_i>, y_i) + (lambda/2) |w|² + l1 |w|_1 over the weights w, where row i
-has the coordinates x_i, the target y_i and the weight c_i of its class, and f is the loss. J is a sum and not
+All minimize J(w) = sum_i c_i f(<w, x_i>, y_i) + (lambda/2) |w|² over the weights w, where row i has the
+coordinates x_i, the target y_i and the weight c_i of its class, and f is the loss. J is a sum and not
 a mean, so that adding or removing a row changes one summand only. `regularization` is this lambda;
-scikit-learn's C is 1 / lambda. The l1 penalty leaves the intercept out.
+scikit-learn's C is 1 / lambda.
 
 In proofs G is `Facts.gradient_l2`, the bound on the l2 norm of one row's gradient, L is the Lipschitz
 constant of the loss and R the bound on the l2 norm of a row: G = L R.
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from .. import _require
 from .._public import ADD_REMOVE, Public
-from .._require import NON_NEGATIVE, POSITIVE, PROBABILITY, Limit, at_least, at_most, between, instance_of
+from .._require import POSITIVE, PROBABILITY, Limit, at_least, at_most, between, instance_of
 from ..accounting import Event
 from ..mechanisms.protocols import Mechanism, Release, Sensitivity, check_source, release
 from ..sampling import Entropy
@@ -36,11 +36,11 @@ from .losses import (
     Softmax,
     SoftmaxProblem,
     minimize,
+    minimize_damped,
     rounding_of_gradient,
     rounding_of_probabilities,
     rounding_of_slopes,
 )
-from .proximal import minimize_damped, minimize_sparse
 from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
@@ -57,10 +57,6 @@ _MIN_TIMES, _MAX_TIMES = 2, 64
 LEAST_EPSILON = 1e-6
 # The largest epsilon that is accepted. Above it, the rho of Gaussian noise overflows.
 LARGEST_EPSILON = 1e300
-# The largest l1 penalty, as a multiple of G / sqrt(width). A larger one makes all weights but the intercept's
-# 0 in any table of fewer than 2^28 / sqrt(width) rows, and its rounding would be above the solver's tolerance
-# (`proximal`).
-LARGEST_L1 = 2.0**28
 # The least and the largest lambda that is accepted: beyond them, squares of weights overflow or underflow.
 REGULARIZATIONS = 1e-100, 1e100
 # The largest class weight that is accepted: squares of gradients and noise must not overflow.
@@ -172,8 +168,7 @@ class LinearERM(Mechanism):
     With more than two classes, and any loss but a softmax, one model is fitted for each class against the
     rest; every row is in all of them, and the price is the sum. `class_weights`: one weight for each declared
     class, which multiplies the loss of its rows, and the sensitivity. `rows`: the declared number of units,
-    by default `public.size`. `l1` is the weight of the l1 penalty; it makes the minimizer of J
-    sparse, but not the noisy weights that are released.
+    by default `public.size`.
     """
 
     public: Public
@@ -184,17 +179,12 @@ class LinearERM(Mechanism):
     regularization: Annotated[float, POSITIVE, between(*REGULARIZATIONS)] | None = None
     class_weights: tuple[Annotated[float, POSITIVE, _WEIGHT], ...] = ()
     rows: Annotated[int, at_least(1)] | None = None
-    l1: Annotated[float, NON_NEGATIVE] = 0.0
 
     def __post_init__(self) -> None:
         self.design.require_target()
         self.design.check(self.public)
         weights, wanted = self.class_weights, f"one for each of {len(self.classes)} classes"
         _require.must(not weights or len(weights) == len(self.classes), "class_weights", weights, wanted)
-        largest_l1 = LARGEST_L1 * self.facts.gradient_l2 / self.facts.width**0.5
-        _require.must(
-            self.l1 <= largest_l1, "l1", self.l1, f"at most {largest_l1:.3g}, which leaves no weight"
-        )
         self._check()
 
     @abstractmethod
@@ -314,14 +304,6 @@ class LinearERM(Mechanism):
         ]
 
     @property
-    def penalties(self) -> Array:
-        """Return the weight of the l1 penalty of each coordinate; 0 for the intercept."""
-        per_class = np.full(self.facts.width // self.facts.joint, float(self.l1))
-        if self.design.intercept:
-            per_class[-1] = 0.0
-        return np.tile(per_class, self.facts.joint)
-
-    @property
     def _longest_noise(self) -> float:
         """Return a length that the linear part b of the objective exceeds with probability 2 e^-60 at most; 0
         where there is no linear part."""
@@ -360,7 +342,7 @@ class LinearERM(Mechanism):
         slope_error = rounding_of_slopes(
             facts.width // facts.joint, length, facts.row_l2, facts.lipschitz, facts.smoothness
         ) + heaviest * rounding_of_probabilities(facts.joint)
-        penalty = strength * length + noise + float(np.linalg.norm(self.penalties))
+        penalty = strength * length + noise
         rounding = rounding_of_gradient(rows, facts.row_l2, slope_error, penalty)
         return max(least, facts.gradient_l2 * _TOLERANCE + rounding * (1 + 1e-6))
 
@@ -413,12 +395,8 @@ class LinearERM(Mechanism):
         Where the fast solver ends without a certificate, the damped one, which is slower, starts anew. Its
         own certificate is not asked for: that it has one is an assumption of the learners' guarantees.
         """
-        tolerance = self.tolerance
-        if self.l1 > 0:
-            point, certified = minimize_sparse(problem, self.penalties, tolerance)
-        else:
-            point, certified = minimize(problem, tolerance)
-        return point if certified else minimize_damped(problem, self.penalties, tolerance)[0]
+        point, certified = minimize(problem, self.tolerance)
+        return point if certified else minimize_damped(problem, self.tolerance)[0]
 
 
 def grid_sensitivity(cells: float, width: int) -> Sensitivity:

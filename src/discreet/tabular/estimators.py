@@ -59,7 +59,6 @@ class Linear(ArrayEstimator):
 
     method: str = "auto"
     regularization: float | None = None
-    l1: float = 0.0
     fit_intercept: bool = True
 
     model_: LinearModel = field(init=False)
@@ -76,7 +75,6 @@ class Linear(ArrayEstimator):
             "regularization": self.regularization,
             "rows": self.n,
             "loss": self._loss(),
-            "l1": self.l1,
         }
         weights = self._class_weights(public, target)
         if weights:
@@ -126,11 +124,10 @@ class LogisticRegression(Classifier, Linear):
     (perturbation), or "auto", which chooses among the first three from public facts; `why_` gives the reason.
 
     `delta`: by default the session's, and 0 without a session; a method that is pure does not spend it.
-    `regularization` is lambda, the 1 / C of scikit-learn, and by default computed from public facts; `l1` is
-    the weight of an l1 penalty in addition. `class_weight`: a dictionary of weights by class;
-    the noise grows with the largest. For more than two classes `multi_class` is "softmax", one model of all
-    classes, or "ovr", one model for each class against the rest, which share epsilon. For DP-SGD use
-    `DPClassifier`.
+    `regularization` is lambda, the 1 / C of scikit-learn, and by default computed from public facts.
+    `class_weight`: a dictionary of weights by class; the noise grows with the largest. For more than two
+    classes `multi_class` is "softmax", one model of all classes, or "ovr", one model for each class against
+    the rest, which share epsilon. For DP-SGD use `DPClassifier`.
 
     Guarantee: the privacy event `event_`, which is the price, under add_remove and one row per person;
                through a session, under its relation and unit. Proof: `mechanism_`'s class.
@@ -366,7 +363,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _L
 @parameters
 class HuberRegressor(Regressor, Linear):
     """Fits a linear regression privately with the Huber loss of `threshold`, in units of half the width of
-    the target's declared bounds. The penalty l1 |w|_1 + regularization |w|² / 2 on the weights w is added to
+    the target's declared bounds. The penalty regularization |w|² / 2 on the weights w is added to
     the sum of the losses over the rows, not to their mean. Encoded features and targets are scaled to [-1, 1]
     first. `method` is as in `LogisticRegression`.
 

@@ -43,7 +43,6 @@ from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from .erm import LEAST_STRENGTH, LinearERM, grid_sensitivity, power_of_two
 from .losses import Problem, minimize
-from .proximal import minimize_sparse, soft_threshold
 from .rows import Design, features_of
 
 Array = npt.NDArray[np.float64]
@@ -171,15 +170,6 @@ class ObjectivePerturbation(LinearERM):
                so that delta grows by (1 + exp(epsilon_m)) z, which is part of delta_m.
                A replaced row is one removed and one added: group privacy for two. Several models: basic
                composition.
-               An l1 penalty (Kifer, Smith & Thakurta 2012, Theorem 2, takes any convex one as a limit of
-               smooth ones; for this one directly): let u be the penalty's subgradient, b = -grad J(t) - l1 u.
-               On the points t with given signs on a set S and 0 elsewhere, (t_S, u outside S) is a bijection
-               of b, Lipschitz both ways, with determinant l1^(d - |S|) det((H(t) + lambda I)_SS). For the
-               same (t, u) the two b's differ by v again, and (2) holds for the rows and columns S: x_S is
-               shorter, and for a softmax the eigenvalues of a principal submatrix are at most those of the
-               matrix, in order. So the pair (t, u) has the privacy loss that t alone had without the penalty,
-               and t is a function of the pair. (3) A point at which some subgradient is at most `tolerance`
-               long is within `tolerance` / lambda of t, by strong convexity.
                A softmax of k classes, with q the probabilities of the classes, e_y and A as in `Softmax`:
                v = (q - e_y) (x) x. With Gaussian noise <b, v> is <q - e_y, z>, where z_c = <b_c, x> are
                independent normal variables and b_c is the part of b for class c. Whatever q is, this is at
@@ -408,13 +398,10 @@ class OutputPerturbation(LinearERM):
     Proof:     J is lambda-strongly convex, and the objectives of neighbors differ in `changes` summands whose
                gradients have l2 norm at most G: at the minimizer of one the gradient of the other has norm at
                most changes G, so the minimizers are at most changes G / lambda apart (CMS 2011,
-               arXiv:0912.0071v5, Lemma 7 and Corollary 8, for a sum instead of a mean). An l1 penalty changes
-               nothing: with t, t' the minimizers and v the gradient at t' of the summands that differ, 0 and
-               -v are subgradients of one objective at t and t', so lambda |t - t'|² <= <-v, t' - t>,
-               which is at most changes G |t - t'|. The solver's point has a gradient of at most `tolerance`,
-               so it is within tolerance / lambda of the minimizer, in both tables. Rounding to the grid moves
-               each coordinate of either by at most half a cell.
-    Accuracy:  |released - minimizer| <= `error`; without an l1 penalty and for a table of n rows,
+               arXiv:0912.0071v5, Lemma 7 and Corollary 8, for a sum instead of a mean). The solver's point
+               has a gradient of at most `tolerance`, so it is within tolerance / lambda of the minimizer, in
+               both tables. Rounding to the grid moves each coordinate of either by at most half a cell.
+    Accuracy:  |released - minimizer| <= `error`; for a table of n rows,
                J(released) - J(minimizer) <= (lambda + n curvature) / 2 times the square of this distance.
     Assumes:   the solver certifies that the gradient is at most `tolerance`, which `tolerance_at` makes
                possible for tables of at most `certified_rows` rows, which is twice the declared number or
@@ -508,8 +495,7 @@ class GradientPerturbation(LinearERM):
     2, with all rows in every step), and releases the mean of the last half of the iterates.
 
     Every row's gradient is rounded to a grid before it is summed, so that sums are exact integers. The step
-    size is 1 / (lambda + n curvature), n the declared number of rows. An l1 penalty is a proximal step after
-    each gradient step, which is post-processing. J, lambda and G: see `erm`.
+    size is 1 / (lambda + n curvature), n the declared number of rows. J, lambda and G: see `erm`.
 
     Guarantee: `event`: `steps` discrete Gaussian releases per model, each of an integer vector with noise for
                its `sensitivity`, chosen adaptively.
@@ -519,8 +505,8 @@ class GradientPerturbation(LinearERM):
     Assumes:   numpy's elementwise functions give a number the same value wherever it stands in an array, and
                the sum over the classes of a row (softmax) does not depend on other rows.
     Accuracy:  let w* be the minimizer of J, T the number of averaged iterates, w_0 the iterate before them
-               and s the standard deviation of the noise per coordinate. Without an l1 penalty, and for a step
-               size of at most 1 / (largest curvature of J), J(mean) - J(w*) is at most
+               and s the standard deviation of the noise per coordinate. For a step size of at most
+               1 / (largest curvature of J), J(mean) - J(w*) is at most
                |w_0 - w*|² / (2 step T) + step width s² in expectation: for the step u from w without noise,
                J(u) - J(w*) <= (|w - w*|² - |u - w*|²) / (2 step), and independent noise raises J(u) and
                |u - w*|² / (2 step) by at most step width s² / 2 each. Rounding to the grid is not included.
@@ -581,7 +567,6 @@ class GradientPerturbation(LinearERM):
         for number in range(self.steps):
             noisy: Any = self.noise(self._integer_gradient(problem, w), entropy=entropy)
             w = w - self.step * (noisy.astype(np.float64) * self.cell + self.strength * w)
-            w = soft_threshold(w, self.step * self.penalties) if self.l1 > 0 else w
             total += w if number >= self.steps // 2 else 0.0
         return total / (self.steps - self.steps // 2)
 
@@ -698,8 +683,6 @@ class RowPerturbation(LinearERM):
         longest = max(self.facts.row_l2, float(np.linalg.norm(rows, axis=1).max()))
         problem = replace(problem, x=rows, y=np.ones(len(rows)), row_norm=longest)
         tolerance = len(rows) * self.facts.gradient_l2 * _ROW_TOLERANCE
-        if self.l1 > 0:
-            return minimize_sparse(problem, self.penalties, tolerance)[0]
         return minimize(problem, tolerance)[0]
 
     @property

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ... import _require, _round
 from ..._errors import DiscreetError
-from .. import composition, rdp, shuffling
+from .. import composition, renyi, shuffling
 from .. import events as ev
 from ..events import Event, covered, rule_for
 from ..normal import Normal, is_noiseless, normal
@@ -116,7 +116,7 @@ def _zcdp(event: Event, tail: float) -> EventPairs:
 
 def _renyi(event: Event, tail: float) -> EventPairs:
     """Return the pair that the Rényi bound at many orders implies."""
-    atoms, infinite = families.renyi_atoms(rdp.of_parts({event: 1}), tail)
+    atoms, infinite = families.renyi_atoms(renyi.of_parts({event: 1}), tail)
     return EventPairs((atoms,), None, infinite)
 
 
@@ -126,7 +126,7 @@ def _allocation(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.RandomAllocation)
     # The normal form of an allocation has one selected step only.
     assert isinstance(event.event, ev.Gaussian)
-    moment, noise = rdp.of_parts({event: 1}), float(event.event.noise_multiplier)
+    moment, noise = renyi.of_parts({event: 1}), float(event.event.noise_multiplier)
     for share in _INFINITE_SHARES:
         try:
             exact = composition.allocation_curve(event.steps, noise, min(max(share * tail, 1e-20), 1e-6))

@@ -106,7 +106,16 @@ COMMANDS: dict[str, Lazy] = {
     "ledger": Lazy(
         "ledger",
         "ledger",
-        "Show, verify, back up, export, anchor or carry over the ledger of a dataset.",
+        "Show, verify, back up, export, anchor or carry over the ledger of a dataset; write receipts of "
+        "its numbers.",
+    ),
+    "verify-number": Lazy(
+        "ledger",
+        "verify_number",
+        "Check the receipt of a released number without the ledger: its question, value, error and price, "
+        "as the ledger's key has signed them. Exit code 1 if it is not to be relied on.\n"
+        "\n"
+        "[dim]discreet verify-number receipt.json --key 9f0c...[/]",
     ),
     "explain": Lazy(
         "explain",
@@ -123,6 +132,13 @@ COMMANDS: dict[str, Lazy] = {
         "report",
         "Write a page of everything that was released: questions, answers with their errors, what was spent "
         "by whom, and what it means for one person.",
+    ),
+    "dossier": Lazy(
+        "dossier",
+        "dossier",
+        "Draft the papers that others ask for, from the ledger: an entry for the registry of deployments, "
+        "the questions of NIST SP 800-226, and an annex for a data-protection impact assessment; what the "
+        "software cannot know is asked of the steward.",
     ),
     "train": Lazy(
         "train",

@@ -13,11 +13,8 @@ from rich.text import Text
 from ... import tables
 from ..._errors import InvalidInput
 from ..._public import Boolean, Bounds, Categories, Dates, Fact, Public, Unit
-from ...curator import Curator
-from ...tables.files import codebooks_of, formatted, several
-from ...tables.fit import fit_of, ids_of, not_utf8, odd_lines
 from ...tables.schema import data_of as related_data
-from ..requests import beside, data_of, fit_json, refuse_password
+from ..requests import beside, data_of, fit_facts, refuse_password
 from .options import DATA, JSON, TableFiles
 
 
@@ -38,33 +35,24 @@ def check(data: str = DATA, *, files: TableFiles, as_json: bool = JSON) -> None:
 def show_fit(data: str, schema: Path, ledger: Path, *, as_json: bool = False) -> None:
     """Print how well the data fit the schema file; where there is a ledger, an entry says so."""
     public = tables.load(schema)
-    source = data_of(data)
-    source = formatted(several(source) or source, schema, public)
-    related = {
-        name: formatted(several(of) or of, schema, public, name) for name, of in related_data(schema).items()
-    }
-    books = codebooks_of(schema, public)
-    engine = tables.connect(source, public, related=related or None, codebooks=books)
-    columns, people, groups = fit_of(engine)
-    undecodable, lines, ids = not_utf8(source), odd_lines(source), ids_of(engine)
-    has_ledger = ledger.exists()
-    # Recorded before anything is printed.
-    if has_ledger:
-        Curator.open(ledger, engine).note(
-            "looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]}
-        )
+    others = related_data(schema)
+    facts = fit_facts(data_of(data), schema, ledger, others)
     if as_json:
-        facts = fit_json(columns, people, groups, undecodable, lines=lines, ids=ids, noted=has_ledger)
         print(json.dumps(facts))
         return
+    columns, groups, people = facts["columns"], facts["groups"], facts["people"]
     console = Console()
     table = Table("column", "missing", "does not convert", "outside", box=None, header_style="dim")
     for name, shares in columns.items():
         table.add_row(Text(name), *(shares[kind] for kind in ("missing", "unreadable", "outside")))
     console.print(table)
-    for hint in _hints(data, public, columns, undecodable, lines):
+    related = facts.get("related", {"lines": {}, "not_utf8": {}})
+    lines = {public.table: facts["lines"], **related["lines"]}
+    undecodable = related["not_utf8"] | ({public.table: facts["not_utf8"]} if "not_utf8" in facts else {})
+    paths = {public.table: data, **{name: str(of) for name, of in others.items()}}
+    for hint in [*_line_hints(paths, undecodable, lines), *_hints(public, columns, facts["ids"])]:
         console.print(Text(hint, style="yellow"), soft_wrap=True)
-    for fact in _facts(public, columns, people, groups, ids):
+    for fact in _facts(public, columns, people, groups, facts["ids"]):
         console.print(Text(fact), soft_wrap=True)
     if warning := _cut_groups(public.unit, groups):
         console.print(Text(warning, style="yellow"), soft_wrap=True)
@@ -77,7 +65,7 @@ def show_fit(data: str, schema: Path, ledger: Path, *, as_json: bool = False) ->
             ),
             soft_wrap=True,
         )
-    noted_words = "is noted in the ledger" if has_ledger else "is noted nowhere: there is no ledger yet"
+    noted_words = "is noted in the ledger" if facts["noted"] else "is noted nowhere: there is no ledger yet"
     note = (
         f"For the steward only: these shares are exact facts about the data, made coarse, not private "
         f"ones. That you looked {noted_words}."
@@ -107,31 +95,37 @@ def _facts(
     ]
 
 
-def _hints(
-    data: str,
-    public: Public,
-    columns: dict[str, dict[str, str]],
-    undecodable: str | None,
-    lines: dict[str, str],
+def _line_hints(
+    paths: dict[str, str], undecodable: dict[str, str], lines: dict[str, dict[str, str]]
 ) -> list[str]:
-    """Return hints on frequent causes: lines in another encoding, texts that differ by a blank or a capital
-    letter, and numbers, dates and words for true and false that are written in another way."""
+    """Return hints on lines that cannot be read, by table: in another encoding, with more or fewer fields."""
+    hints = [
+        f"lines of {table} that are not text in UTF-8, and are left out: {share}. In Excel, save the file as "
+        f'"CSV UTF-8". On Linux or macOS: iconv -f cp1252 -t utf-8 {shlex.quote(paths[table])} > new.csv. Or '
+        'write encoding = "cp1252" under [format] (of a related table, format = {encoding = "cp1252"}) in '
+        "the schema file."
+        for table, share in undecodable.items()
+        if share != "none"
+    ]
+    for table, shares in lines.items():
+        for which, share in shares.items():
+            if share != "none":
+                rest = "left out" if which == "more" else "missing"
+                hints.append(
+                    f"lines of {table} with {which} fields than the first line names, whose last are {rest}: "
+                    f"{share}. Is there a delimiter in a text without quotes?"
+                )
+    return hints
+
+
+def _hints(public: Public, columns: dict[str, dict[str, str]], ids: dict[str, str]) -> list[str]:
+    """Return hints on frequent causes: texts that differ by a blank or a capital letter, numbers, dates and
+    words for true and false that are written in another way, and ids that stand for nobody."""
     hints = []
-    if undecodable not in (None, "none"):
-        hints.append(
-            f"lines that are not text in UTF-8, and are left out: {undecodable}. In Excel, save the file as "
-            f'"CSV UTF-8". On Linux or macOS: iconv -f cp1252 -t utf-8 {shlex.quote(data)} > new.csv. Or '
-            'write encoding = "cp1252" under [format] in the schema file.'
-        )
-    for which, share in lines.items():
-        if share != "none":
-            rest = "left out" if which == "more" else "missing"
-            hints.append(
-                f"lines with {which} fields than the first line names, whose last are {rest}: {share}. Is "
-                "there a delimiter in a text without quotes?"
-            )
-    with_categories = [name for name, fact in public.schema if isinstance(fact, Categories)]
-    if columns_outside := [name for name in with_categories if columns[name]["outside"] != "none"]:
+    facts = [*public.schema, *((f"{t.name}.{name}", fact) for t in public.tables for name, fact in t.schema)]
+    if columns_outside := [
+        name for name, fact in facts if isinstance(fact, Categories) and columns[name]["outside"] != "none"
+    ]:
         hints.append(
             f"outside, of {', '.join(columns_outside)}: other texts than those declared. Capital letters and "
             'blanks at either end make another text; trim = true, and same = {"old" = "new"}, read them as '
@@ -139,12 +133,16 @@ def _hints(
         )
     for kind, hint in _UNREADABLE.items():
         unreadable = [
-            name
-            for name, fact in public.schema
-            if isinstance(fact, kind) and columns[name]["unreadable"] != "none"
+            name for name, fact in facts if isinstance(fact, kind) and columns[name]["unreadable"] != "none"
         ]
         if unreadable:
             hints.append(f"does not convert, of {', '.join(unreadable)}: {hint}")
+    if any(" has more than " in words and share != "none" for words, share in ids.items()):
+        hints.append(
+            "ids with very many rows: does one of them, such as NA or 999999, stand for people without an "
+            "id? To discreet it is one person, of whom `rows` count; those behind it are not protected each. "
+            "Empty it in the export: rows without an id are in no answer."
+        )
     return hints
 
 

@@ -26,9 +26,9 @@ from ..._public import Neighbors
 from ..._round import LowerAmount, UpperAmount
 from ..._text import visible
 from ...accounting import events
-from ...curator import Curator, Ledger, books
+from ...curator import Curator, Ledger, books, receipts
 from ...curator.accounts import Account
-from ...curator.backups import Export, back_up, is_export
+from ...curator.backups import Export, back_up, exported, is_export
 from ...curator.backups import carry as carry_charges
 from ...curator.closed_ledger import without_data
 from ...curator.entries import Anchor
@@ -40,6 +40,7 @@ from . import forms
 from .forms import described, number
 from .options import FORCE, JSON
 from .parser import Shell
+from .query import print_note
 
 ledger = Shell(no_args_is_help=True)
 
@@ -217,11 +218,52 @@ def export(
     """Write all entries as JSON lines, which `discreet ledger verify` can check without the ledger. The
     secret state of live mechanisms is left out."""
     forms.check(out, force=force, data=[path])
-    lines = "\n".join(json.dumps(entry.to_json(), sort_keys=True) for entry in Ledger(path).entries())
+    lines = "\n".join(exported(Ledger(path)))
     if str(out) == "-":
         print(lines)
     else:
         forms.write(out, lines + "\n", force=force)
+
+
+@ledger.command()
+def receipt(
+    path: Path = LEDGER,
+    number: int = typer.Argument(
+        ..., help="The entry of a release or of its charge, as `show` numbers them.", show_default=False
+    ),
+    out: Path = typer.Option(Path("receipt.json"), "--out", help="A file; - is standard output."),
+    force: bool = FORCE,
+) -> None:
+    """Write the receipt of one released number, to hand on with it: `discreet verify-number` checks it
+    without the ledger. Needs the key file of the ledger, not the data."""
+    forms.check(out, force=force, data=[path])
+    made = receipts.receipt(without_data(path).ledger, number)
+    if str(out) == "-":
+        print(json.dumps(made))
+    else:
+        forms.write(out, json.dumps(made, indent=1) + "\n", force=force)
+
+
+def verify_number(
+    path: Path = typer.Argument(..., help="A receipt, as `discreet ledger receipt` wrote it."),
+    key: str = typer.Option(None, "--key", help="The public key that you trust, in hex."),
+    as_json: bool = JSON,
+) -> None:
+    made = receipts.load(path)
+    problems = receipts.verify(made, None if key is None else _key(key))
+    facts = {name: made[name] for name in ("number", "entries", "root", "key")}
+    if as_json:
+        print(json.dumps({"whole": not problems, "problems": problems, **({} if problems else facts)}))
+    elif problems:
+        _print_problems([f"not to be relied on: {problem}." for problem in problems])
+    else:
+        print(visible(receipts.text(made), keep="\n"))
+        whose = "Anybody can make a key: compare it with the steward's, or give that with --key."
+        print_note(
+            f"✓ entry {made['release']['shows']['entry']} of {made['entries']:,}, signed by the key "
+            f"{made['key']}, {'which you trust.' if key else 'which it names. ' + whose}"
+        )
+    raise typer.Exit(1 if problems else 0)
 
 
 @ledger.command()

@@ -6,13 +6,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from ..._errors import InvalidInput
-from ...curator import Budget, Policy
+from ...curator import Budget
 from ...curator.closed_ledger import without_data
 from ..requests import analyst_of, policy_json
 from .ledger import LEDGER
@@ -37,6 +38,15 @@ def policy(
     ),
     epsilon: float = typer.Option(None, "--epsilon", help="The dataset's budget from now on."),
     delta: float = typer.Option(None, "--delta", help="Of the dataset's budget from now on."),
+    max_per_day: float = typer.Option(
+        None, "--max-per-day", help="The most that one asker spends on one day (UTC); 0 is no limit."
+    ),
+    max_per_question: float = typer.Option(
+        None, "--max-per-question", help="The most that one question costs; 0 is no limit."
+    ),
+    min_people: int = typer.Option(
+        None, "--min-people", help="Answers in SQL show no group of fewer people; 0 shows all."
+    ),
     large_delta: bool = LARGE_DELTA,
     large_epsilon: bool = LARGE_EPSILON,
     as_json: bool = JSON,
@@ -54,9 +64,14 @@ def policy(
             f"once what the analyst may spend, or remove them."
         )
     analysts = {name: budget for name, budget in analysts.items() if name not in remove} | dict(changed)
-    after = Policy(budget=_budget(before.budget, epsilon, delta), analysts=tuple(analysts.items()))
+    asked = {"max_per_day": max_per_day, "max_per_question": max_per_question, "min_people": min_people}
+    limits: dict[str, Any] = {name: limit or None for name, limit in asked.items() if limit is not None}
+    after = dataclasses.replace(
+        before, budget=_budget(before.budget, epsilon, delta), analysts=tuple(analysts.items()), **limits
+    )
     if after != before:
-        Console(stderr=True).print(Text(WARNING, style="yellow"), soft_wrap=True)
+        if (after.budget, after.analysts) != (before.budget, before.analysts):
+            Console(stderr=True).print(Text(WARNING, style="yellow"), soft_wrap=True)
         curator.change_policy(after, large_delta=large_delta, large_epsilon=large_epsilon)
     if as_json:
         print(json.dumps(policy_json(after) | {"changed": after != before}))
@@ -64,6 +79,8 @@ def policy(
     print(f"dataset: {after.budget}")
     for name, budget in after.analysts:
         print(f"{name}: {'limited by the dataset only' if budget is None else budget}")
+    for name, limit in after.limits.items():
+        print(f"{name}: {limit}")
 
 
 def _budget(budget: Budget, epsilon: float | None, delta: float | None) -> Budget:

@@ -23,7 +23,7 @@ from .options import DATA, FORCE, JSON, LARGE_EPSILON, SQL, Opening
 from .parser import Only
 
 # the options of a question that the shell has
-TERMS = Only("epsilon within confidence delta rows groups other")
+TERMS = Only("epsilon within confidence delta rows groups other min_people")
 
 
 def query(

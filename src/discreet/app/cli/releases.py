@@ -7,6 +7,7 @@ answers with their errors and pictures, what was spent by whom, and what it mean
 from __future__ import annotations
 
 import csv
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from ... import __version__
 from ... import session as sessions
 from ..._drawing import STYLE, Markup, element, page, table
 from ..._errors import InvalidInput, MissingExtra
-from ...curator import STEWARD, values
+from ..._round import UpperAmount
+from ...accounting import from_json
+from ...curator import STEWARD, books, receipts, values
 from ...curator.accounts import SPENDING
 from ...curator.closed_ledger import read_only
-from ...curator.identities import mark_of
-from ...explaining.explanation import fragment
+from ...curator.entries import Entry
+from ...explaining.explanation import fragment, label_rows
 from ...query import Answer
 from ...query.html_view import answer_html
+from ..ledger_view import epsilon_text, kept, mechanism_name
 from ..web import charts
 from . import forms
 from .explain import to_pdf
@@ -31,13 +35,20 @@ from .options import FORCE
 from .query import print_note
 
 # The charts of the server's pages, in the colors of this one.
-_STYLE = f"""{STYLE}
+PAGE_STYLE = f"""{STYLE}
 .chart {{ display: block; width: 100%; max-width: 32rem; font: 13px system-ui, sans-serif; }}
 .chart text {{ fill: var(--ink); }} .chart .value {{ fill: var(--soft); }}
 .chart .bar {{ fill: var(--line); }}
 .chart .whisker {{ stroke: var(--ink); stroke-width: 1.6; fill: none; }}
 .chart .center {{ fill: var(--accent); }}
 h3 {{ font-size: 1rem; margin: 1.6rem 0 .2rem; overflow-wrap: anywhere; }}
+td, code, pre {{ overflow-wrap: anywhere; white-space: pre-wrap; }} ul {{ color: var(--soft); }}
+code {{ font-size: .8rem; display: block; padding: .4rem .6rem; background: var(--line); }}
+ul {{ font-size: .85rem; margin: .3rem 0; padding-left: 1.1rem; }}
+.label {{ border: 2px solid var(--ink); padding: 0 1rem; margin: 1.5rem 0; }}
+@media print {{ body {{ max-width: none; margin: 0; font-size: 11pt; }}
+h1, h2, h3, h4 {{ break-after: avoid; }} tr, svg, .label {{ break-inside: avoid; }} }}
+@page {{ margin: 16mm; }}
 """
 
 
@@ -62,57 +73,106 @@ def report_html(path: Path) -> str:
     """Return the page of a ledger, which is read without its key."""
     curator = read_only(path)
     public, ledger, policy = curator.source.public, curator.ledger, curator.policy
-    values_of = {entry.body["charge"]: entry.body for entry in ledger.entries(kind="release")}
+    ends = {
+        entry.body["charge"]: entry for kind in ("release", "failed") for entry in ledger.entries(kind=kind)
+    }
     facts = [
         ("Data", f"{public.table}, version {public.version}"),
         ("Protected", "a row" if public.unit.column is None else f"all rows of one {public.unit.column}"),
         ("Neighbors", public.neighbors),
         ("Signed head of the ledger", str(ledger.anchor)),
-        ("Last entry", charts.minute(next(iter(ledger.entries(after=ledger.anchor.seq - 1))).time)),
-        ("Made by", f"discreet {__version__}"),
+        ("Public key of the ledger", ledger.genesis.body["key"]),
+        ("First and last entry", f"{charts.minute(ledger.genesis.time)}, {_last(ledger)} (UTC)"),
+        ("Made by", f"discreet {__version__}, on {datetime.now(UTC):%Y-%m-%d}"),
     ]
     accounts = [
-        (name, account.of, f"{account.rule.unit} {account.used:.4g} of {float(account.rule.total):.4g}")
+        (account.of, f"{account.rule.unit} {account.used:.4g} of {float(account.rule.total):.4g}")
         for name in (STEWARD, *(name for name, own in policy.analysts if own is not None))
         for account in curator.accounts_of(name)
     ]
-    released = [
-        part
-        for charge in ledger.entries(kind=SPENDING)
-        for part in _released(charge, values_of.get(charge.seq, {}))
+    unit = curator.accounts_of(STEWARD)[0].rule.unit
+    askers = [
+        (who, f"{times:,}", f"{unit} {UpperAmount(alone):.4g}")
+        for who, (times, alone) in books.spent_for(ledger).items()
     ]
     explanation = sessions.Session(curator).explain()
+    released = [
+        element("section", *_released(curator, charge, ends.get(charge.seq)))
+        for charge in ledger.entries(kind=SPENDING)
+    ]
     return page(
         f"What was released about {public.table}",
         element("h1", f"What was released about {public.table}"),
         table((), facts),
+        element(
+            "section",
+            element("h2", "Privacy label: everything together"),
+            table((), [*explanation.facts, *label_rows(explanation.risk)]),
+            class_="label",
+        ),
         element("h2", "What was spent"),
-        table(("account", "of", "spent"), accounts),
+        table(("budget of", "spent"), accounts),
+        *([table(("asked by", "charges", "alone worth"), askers)] if askers else []),
         element("h2", "What was released"),
         *(released or [element("p", "Nothing.")]),
         fragment(explanation),
-        style=_STYLE,
+        style=PAGE_STYLE,
     )
 
 
-def _released(charge: Any, body: dict[str, Any]) -> list[Markup]:
-    """Return one charge as HTML: its question, who asked and when, and its value where it is stored."""
-    when, analyst = charts.minute(charge.time), charge.body["analyst"]
-    who = f"entry {charge.seq}, {when}, asked by {analyst}; its price is kept {mark_of(charge.body)}"
-    parts = [element("h3", " ".join(str(charge.body.get("text") or charge.body["event"]["type"]).split()))]
-    parts.append(element("p", who))
-    stored = values.decode(body["value"]) if "value" in body else "The value is not stored in the ledger."
-    for value in stored if isinstance(stored, tuple) else (stored,):
-        if not isinstance(value, Answer):
-            parts.append(element("pre", str(value)[:2000]))
-            continue
-        parts.append(answer_html(value))
-        if value.error() and len(value.rows) > 1:
-            bars = value.bars()
-            column = next(iter(value.error()))
-            ends = value.interval()[column]
-            labels = [str(label) for label in bars["labels"]]
-            parts.append(charts.bars(labels, bars["heights"], ends, f"{column}, with 95% intervals"))
+def _last(ledger: Any) -> str:
+    return charts.minute(next(iter(ledger.entries(after=ledger.anchor.seq - 1))).time)
+
+
+def _released(curator: Any, charge: Entry, end: Entry | None) -> list[Markup]:
+    """Return one charge as HTML: what was asked, by whom and when, its value and error where the value is
+    stored, and its price. `end` is the entry of its release or its failure."""
+    body, sql = charge.body, charge.body.get("text")
+    title, delta = mechanism_name(body), curator.policy.budget.delta
+    price = epsilon_text(from_json(body["event"]), delta).rstrip(": ") or "no epsilon"
+    how = kept(body)
+    who = f"{charts.minute(charge.time)}, asked by {body['analyst']}, {price}; its price is {how}"
+    parts = [element("p", who), *([element("code", " ".join(sql.split()))] if sql else [])]
+    if end is not None and "value" in end.body:
+        stored = curator.ledger.value(end.body)
+        number = receipts.released_number(body, end.body | {"value": stored}, delta)
+        value = values.decode(stored)
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, Answer):
+                title = _title(one)
+                parts += _answer(one)
+            else:
+                bound = number["plus_minus"]
+                shown = f"{one} ± {bound:g} (95% of errors are within ±)" if isinstance(bound, float) else one
+                parts.append(element("pre", str(shown)[:2000]))
+    else:
+        answers = [str(values.decode(state["value"])) for state in curator.released(charge.seq)]
+        failed = end is not None and end.kind == "failed"
+        nothing = _FAILED if failed else _NO_VALUE
+        parts += [element("pre", "\n".join(answers)[:2000])] if answers else [element("p", nothing)]
+    return [element("h3", f"Entry {charge.seq}: {title}"), *parts]
+
+
+_FAILED = "It failed: nothing was released, and the charge stays."
+_NO_VALUE = "Its value is not stored in the ledger, as that of a model or of a release made elsewhere."
+
+
+def _title(answer: Answer) -> str:
+    """Return what an answer is of, in words: its numbers, and by which columns they are grouped."""
+    numbers = [name for name in answer.columns if name in answer.error()] or [answer.columns[-1]]
+    keys = [name for name in answer.columns if name not in numbers]
+    return ", ".join(numbers) + (f" by {', '.join(keys)}" if keys else "")
+
+
+def _answer(answer: Answer) -> list[Markup]:
+    """Return an answer as HTML: how it was measured, its table, and its picture."""
+    parts = [element("ul", *(element("li", line) for line in answer.plan)), answer_html(answer)]
+    if answer.error() and len(answer.rows) > 1:
+        bars = answer.bars()
+        column = next(iter(answer.error()))
+        labels = [str(label) for label in bars["labels"]]
+        ends = answer.interval()[column]
+        parts.append(charts.bars(labels, bars["heights"], ends, f"{column}, with 95% intervals"))
     return parts
 
 

@@ -18,13 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from ..._errors import InvalidInput
 from ..._require import Real
-from ...session.terms import (
-    Served,
-    SynthesisTerms,
-    Terms,
-    WorkloadTerms,
-    options_of,
-)
+from ...session.terms import Served, SynthesisTerms, Terms, WorkloadTerms, options_of
 
 B = TypeVar("B", bound=type)
 
@@ -230,10 +224,7 @@ class PlanBody(Body):
     """Work to be planned under one epsilon, as in `Session.plan`."""
 
     most_bytes = LARGE
-    work: Annotated[
-        list[SQL | Questions | WorkBody],
-        Field(min_length=1, max_length=50),
-    ]
+    work: Annotated[list[SQL | Questions | WorkBody], Field(min_length=1, max_length=50)]
     epsilon: Annotated[float, Field(gt=0, le=1e6)]
     together: bool = True
     periods: Periods = None

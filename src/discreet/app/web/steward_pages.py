@@ -314,6 +314,17 @@ async def _keep(path: Path, file: UploadFile) -> Path:
     return path
 
 
+@router.post("/steward/check")
+async def check_file(request: Request, person: Steward) -> HTMLResponse:
+    """Show how well a file fits the schema in the form; that somebody looked is recorded first."""
+    form = await form_of(request)
+    data = desk_of(request).settings.folders.data(form.get("path", ""))
+    await api.record(request, person, f"looked at how {os.path.basename(data)} fits its schema")
+    schema = form.get("schema", "").replace("\r\n", "\n")
+    facts = await desk_of(request).steward("fit_of", person, None, data=data, schema=schema)
+    return render(request, "fit.html", **facts_of(facts))
+
+
 @router.post("/steward/add")
 async def add(request: Request, person: Steward) -> Response:
     """Add the dataset with its schema and its budget; data that has a ledger already keeps the ledger's."""

@@ -84,6 +84,8 @@ VERBS: dict[str, Verb] = {
     "all_live": Verb("wire", "all_live"),
     "live": Verb("wire", "live"),
     "fit": Verb("asking", "fit", "FitBody", data=True),
+    "preview_fit": Verb("asking", "preview_fit", slow=True),
+    "suggest": Verb("asking", "suggest", data=True),
     "synthesize": Verb("copies", "synthesize", "SynthesizeBody", data=True),
     "preview_copy": Verb("copies", "preview_copy", "SynthesizeBody", slow=True),
     "copies": Verb("copies", "copies", slow=True),
@@ -91,6 +93,7 @@ VERBS: dict[str, Verb] = {
     "copy_rows": Verb("copies", "copy_rows", slow=True),
     "ask_copy": Verb("copies", "ask_copy", "CopyQueryBody", slow=True),
     "draft": Verb("bookkeeping", "draft"),
+    "fit_of": Verb("bookkeeping", "fit_of"),
     "create": Verb("bookkeeping", "create"),
 }
 

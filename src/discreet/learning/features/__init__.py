@@ -12,19 +12,19 @@ With `Directions`, which are public, it is limited to a few directions in which 
 then a `PartialWhitening`.
 """
 
-from .image_rows import JoinedRows, PatchRows, ScatteringRows
-from .procedural import ProceduralClasses
-from .scattering import Scattering
-from .whitening import Directions, PaidWhitening, PartialWhitening, PrivateWhitening
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Directions",
-    "JoinedRows",
-    "PaidWhitening",
-    "PartialWhitening",
-    "PatchRows",
-    "PrivateWhitening",
-    "ProceduralClasses",
-    "Scattering",
-    "ScatteringRows",
-]
+from ... import _registry
+
+if TYPE_CHECKING:
+    from .image_rows import JoinedRows as JoinedRows
+    from .image_rows import PatchRows as PatchRows
+    from .image_rows import ScatteringRows as ScatteringRows
+    from .procedural import ProceduralClasses as ProceduralClasses
+    from .scattering import Scattering as Scattering
+    from .whitening import Directions as Directions
+    from .whitening import PaidWhitening as PaidWhitening
+    from .whitening import PartialWhitening as PartialWhitening
+    from .whitening import PrivateWhitening as PrivateWhitening
+
+__all__, __getattr__, __dir__ = _registry.exports(__name__)

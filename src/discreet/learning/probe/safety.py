@@ -187,12 +187,7 @@ def probe(
             with _repeatable(engine, inputs, targets):
                 check_alone(engine, inputs, targets, batch, own=own)
             _return_freed_memory()
-            for mode in (False, True):
-                engine.train(mode)
-                # Fewer than all examples for a large model, as two batches are in memory at a time.
-                count = run_together(engine, len(tree_leaves(targets)[0]), batch)
-                for size in (count, SMALL_BATCH):
-                    _check_others_unmoved(engine, *pick((inputs, targets), torch.arange(size, device="cpu")))
+            _check_changes(engine, inputs, targets, batch)
             _check_state_unchanged(engine, buffers, fingerprints)
         except DiscreetError:
             raise
@@ -331,14 +326,34 @@ def _is_random_backward(engine: ClippingEngine, inputs: Any, targets: Any) -> bo
         return True
 
 
-def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
-    """Refuse a model in which a change of one example changes the gradient or the loss of another.
+def _check_changes(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None) -> None:
+    """Refuse a model in which examples reach each other, in training mode, which training runs in; and in
+    evaluation mode, which shows what random numbers of training may hide: so only if it is another
+    computation, bit by bit."""
+    # Fewer than all examples for a large model, as two batches are in memory at a time.
+    count = run_together(engine, len(tree_leaves(targets)[0]), batch)
+    batches = [pick((inputs, targets), torch.arange(size, device="cpu")) for size in (SMALL_BATCH, count)]
+    seed, in_training = int(torch.randint(0, 1 << 30, (), device="cpu")), None
+    engine.train()
+    for examples in batches:
+        in_training = _check_others_unmoved(engine, seed, *examples)
+    engine.train(False)
+    if not _is_same_elsewhere(count, in_training, _seeded(engine, seed, *batches[-1])):
+        del in_training
+        for examples in batches:
+            _check_others_unmoved(engine, seed, *examples)
+
+
+def _check_others_unmoved(
+    engine: ClippingEngine, seed: int, inputs: Any, targets: Any
+) -> tuple[list[Tap], Tensor]:
+    """Refuse a model in which a change of one example changes the gradient or the loss of another; return
+    taps and losses without any change.
 
     Each of three examples is changed in one or two ways, with the same random numbers each time.
     Batches of one size are added up in one order, so that no second look in float64 is needed; and a model
     that keeps what it saw would not show it again.
     """
-    seed = int(torch.randint(0, 1 << 30, (), device="cpu"))
     before = _seeded(engine, seed, inputs, targets)
     size = len(before[1])
     changes = [(2, _complement), (0, _huge), (1, _nan)]
@@ -358,6 +373,7 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
                 "(learning.without_batch_norm), averages over the batch, and losses normalized over "
                 "the batch" + ("." if engine.isolate else "; or use isolate=True.") + cache_hint(engine)
             )
+    return before
 
 
 def _is_same_elsewhere(position: int, one: Any, other: Any) -> bool:

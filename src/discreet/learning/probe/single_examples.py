@@ -280,11 +280,15 @@ class _Widened(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         everything = args, kwargs or {}
-        everything = tree_map(lambda x: _WIDER.get(x, x) if isinstance(x, torch.dtype) else x, everything)
+        # Nothing is built anew where nothing is replaced: a model makes thousands of calls.
+        leaves = tree_leaves(everything)
+        dtypes = _dtypes(leaves)
+        if any(isinstance(leaf, torch.dtype) for leaf in leaves):
+            everything = tree_map(lambda x: _WIDER.get(x, x) if isinstance(x, torch.dtype) else x, everything)
         name = getattr(func, "__name__", "")
         # A call that writes into its argument must have the argument itself.
         writes = (name.endswith("_") and not name.endswith("__")) or name.startswith(("__i", "__set"))
-        if not writes and torch.float64 in _dtypes(everything):
+        if not writes and torch.float64 in dtypes and dtypes & _WIDER.keys():
             everything = tree_map(lambda x: _wide(x) if isinstance(x, Tensor) else x, everything)
         return _WIDENED_CALLS.get(func, func)(*everything[0], **everything[1])
 
@@ -450,9 +454,10 @@ class BatchComparison:
     """Compares gradients of made-up examples in batches, by the engine, with those of each alone, by torch.
 
     The examples run alone, one after the other. After the first, after SMALL_BATCH and after all of them, the
-    sum of their gradients is compared with that of a batch of the same examples. That of a larger batch, in
-    which they are repeated, is compared with the engine's own of all: rounding decides most kinks alike in
-    all batches, and otherwise for an example alone. So what float64 has to look at again is mostly small.
+    sum of their gradients is compared with that of a batch of the same examples, which then takes its place.
+    A larger batch, in which they are repeated, is compared with that of all. So each size is compared with
+    what is known by the sizes before it: rounding decides most kinks alike in all batches, and otherwise for
+    an example alone, so that float64 has to look again at the smallest batch with this example only.
     """
 
     def __init__(self, engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> None:
@@ -466,8 +471,8 @@ class BatchComparison:
     def differing_sizes(self, inputs: Any, targets: Any, sizes: Collection[int]) -> set[int]:
         """Return those of the batch sizes at which gradients differ; raise NotPrivate if a gradient is longer
         than its measured bound."""
-        # The largest entry of the sum over all examples, and by size the largest difference of two sums.
-        self._scale, self._worst = 0.0, dict.fromkeys(sorted({len(self.weights), *sizes}), 0.0)
+        # The largest entry of a sum of at most all examples, and by size the largest difference of two sums.
+        self._scale, self._worst = 0.0, dict.fromkeys(sorted(sizes), 0.0)
         squared_norms: dict[int, dict[int, float]] = {}
         for group in _groups(self.engine):
             self._compare(ReferenceGradients(self.engine, group, squared_norms), inputs, targets)
@@ -479,37 +484,40 @@ class BatchComparison:
         """Compare sums over the parameters of `reference`."""
         engine, count = self.engine, len(self.weights)
         weights = self.weights.to(engine.device, engine.dtype)
+        larger = [size for size in self._worst if size > count]
         with reference.collecting():
-            for size in range(1, count + 1):
+            for size in range(1, max(self._worst.keys() - larger, default=0) + 1):
                 one = pick((inputs, targets), torch.tensor([size - 1], device="cpu"))
                 reference.add(size - 1, loss_sum(engine, *one), float(weights[size - 1]))
                 if size in self._worst:
-                    fewer = pick((inputs, targets), torch.arange(size, device="cpu"))
-                    # Training bounds norms with and without layers: so all examples are measured without.
-                    together = measure(engine, *fewer, by_layer=size < count)
-                    self._compare_batch(together, reference, weights[:size])
-                    # Beside `reference`, as large as the model, memory may hold only one batch.
-                    del together
-        for size in filter(count.__lt__, self._worst):
-            repeated = pick((inputs, targets), torch.arange(size, device="cpu") % count)
-            together = measure(engine, *repeated, sums_only=True)
-            self._compare_batch(together, reference, _spread_weights(engine, weights, size))
-            del together
+                    self._compare_batch(inputs, targets, reference, weights[:size])
+        if larger and count not in self._worst:
+            self._compare_batch(inputs, targets, reference, weights)
+        for size in larger:
+            self._compare_batch(inputs, targets, reference, _spread_weights(engine, weights, size))
 
-    def _compare_batch(self, measured: Measured, reference: ReferenceGradients, weights: Tensor) -> None:
-        """Compare the weighted sum of measured gradients with that in `reference`, whose place that of all
-        examples takes; raise NotPrivate if a gradient is longer than its measured bound."""
-        size = len(weights)
+    def _compare_batch(
+        self, inputs: Any, targets: Any, reference: ReferenceGradients, weights: Tensor
+    ) -> None:
+        """Compare the weighted sum of a batch, in which examples may be repeated, with that in `reference`,
+        whose place it takes; raise NotPrivate if a gradient is longer than its measured bound."""
+        size, count = len(weights), len(self.weights)
+        batch = pick((inputs, targets), torch.arange(size, device="cpu") % count)
+        # Training bounds norms with and without layers: so all examples are measured without.
+        measured = measure(self.engine, *batch, by_layer=size != count, sums_only=size > count)
         for part, true in zip(measured.parts(weights, reference.parameters), reference.sums, strict=True):
-            if part.numel():
+            if not part.numel():
+                continue
+            if size in self._worst:
                 difference = largest_difference(part, true)
                 self._worst[size] = (
                     max(self._worst[size], difference) if difference == difference else math.inf
                 )
-                if size == len(self.weights):
-                    self._scale = max(self._scale, float(part.abs().max()))
-                    true.copy_(part)
-        _check_lengths(measured, measured.gradients.squares, reference)
+            if size <= count:
+                self._scale = max(self._scale, float(torch.linalg.vector_norm(part, math.inf)))
+                true.copy_(part)
+        if reference.squared_norms:
+            _check_lengths(measured, measured.gradients.squares, reference)
 
     def _is_more_than_rounding(self, difference: float, size: int, inputs: Any) -> bool:
         """Return whether sums differ; a batch in which examples are repeated may have larger ones. `inputs`
@@ -588,7 +596,8 @@ def _check_own_length(measured: Measured, i: int, squares: Tensor, true: dict[in
     bound in `squares`.
 
     Torch's gradient, with squared norms `true` by layer, is the same up to rounding, and may be longer than
-    the bound in half precision although nothing is wrong: so the engine's own is built, and decides.
+    the bound in half precision, or where a kink falls to the other side, although nothing is wrong: so the
+    engine's own is built, and decides; its norms take the place of those in `true`.
     """
     weights = measured.gradients.squares.new_zeros(
         len(measured.gradients.squares), dtype=measured.engine.dtype
@@ -610,6 +619,7 @@ def _check_own_length(measured: Measured, i: int, squares: Tensor, true: dict[in
                 else "Run each example alone (isolate=True), and please report it."
             )
         )
+    true.update(by_layer)
 
 
 def largest_difference(one: Tensor, other: Tensor) -> float:

@@ -88,8 +88,8 @@ def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
                generators with 24 bits end at 5.8. The angle a is one of 2**32. No entry is exactly zero, for
                a deviation of at least 2**-100.
     Proof:     Box & Muller 1958, for the transform; the bits are those of the stream.
-    Assumes:   `entropy` yields independent uniform bits. The vector is of float32 or float64. Floats are not
-               reals: the distribution is that of a Gaussian up to this rounding.
+    Assumes:   `entropy` yields independent uniform bits. The vector is of float32 or float64, on the host.
+               Floats are not reals: the distribution is that of a Gaussian up to this rounding.
     """
     _require.non_negative(deviation=deviation)
     _fill_all(vector, deviation, entropy)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -42,7 +43,19 @@ IGNORED = -100
 # The inputs of a model that are taken from the dataset, in the order in which `Logits` gets them.
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 TASKS = ("classification", "regression", "language_modeling")
-# Settings of `TrainingArguments` that cannot be followed in private training, with the reason or the way out.
+# Settings of `TrainingArguments` that are followed here.
+_FOLLOWED = (
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "max_steps"),
+    *("learning_rate", "lr_scheduler_type", "warmup_steps", "warmup_ratio", "optim", "weight_decay"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "gradient_checkpointing", "bf16", "torch_compile"),
+    *("eval_strategy", "eval_steps", "per_device_eval_batch_size", "report_to", "logging_dir", "run_name"),
+)
+# How settings begin that change neither the trained model nor what is shown of it on the way.
+_WITHOUT_EFFECT = (
+    *("output_dir", "overwrite_output_dir", "do_", "use_cpu", "no_cuda", "local_rank", "log_", "dataloader_"),
+    *("ddp_", "accelerator_config", "fsdp_config", "remove_unused_columns", "torch_compile_backend", "hub_"),
+)
+# Settings that cannot be followed in private training, with the reason or the way out.
 _REFUSED = {
     "group_by_length": "batches are sampled at random, whatever the lengths of the texts",
     "auto_find_batch_size": "the batch is part of the price; for memory use Performance(microbatch=...)",
@@ -51,6 +64,14 @@ _REFUSED = {
     "load_best_model_at_end": "choose by `callbacks` that look at scores on public data",
     "deepspeed": "use learning.across_workers",
     "fsdp": "use learning.across_workers",
+    "max_grad_norm": "it clips the gradient of a whole batch; give clip=, which bounds each example's",
+    "seed": "batches and noise come from secret coins; torch.manual_seed(...) fixes the first weights",
+    "disable_tqdm": "give train(progress=False)",
+    "resume_from_checkpoint": "use session.resume(tuned.trainer, ...)",
+    "push_to_hub": "push what save_pretrained(folder) has written",
+    "save_strategy": "give train(session, checkpoint=..., every=...)",
+    "save_steps": "give train(session, checkpoint=..., every=...)",
+    "logging_steps": "numbers are logged when a score is due (eval_steps), as step by step they tell time",
 }
 
 
@@ -205,10 +226,10 @@ class TransformersTrainer:
     times `gradient_accumulation_steps` is the expected batch, `num_train_epochs` or `max_steps` the length of
     training, then `learning_rate`, `weight_decay`, `adam_beta1`, `adam_beta2`, `adam_epsilon`, `optim` (AdamW
     only), `warmup_steps` or `warmup_ratio`, `lr_scheduler_type` ("linear", "cosine", "constant",
-    "constant_with_warmup") and `gradient_checkpointing`. Settings that private training cannot follow are
-    refused (`fp16`, say: `_REFUSED`); all others are not read. `max_grad_norm` is not read either: it clips
-    the gradient of a whole batch, which protects nobody, while `clip` bounds each example's gradient. With
-    `bf16` the model computes in bfloat16; `torch_compile` is `Performance(compiled=True)`.
+    "constant_with_warmup") and `gradient_checkpointing`. What is set and cannot be followed is refused by its
+    name (`fp16`, `save_steps`), also `max_grad_norm`: it clips the gradient of a whole batch, which protects
+    nobody, while `clip` bounds each example's gradient. Folders, workers and logs of the library are not
+    read. With `bf16` the model computes in bfloat16; `torch_compile` is `Performance(compiled=True)`.
 
     `eval_dataset` is data that you declare PUBLIC, of the form of `train_dataset`; the model is scored on it
     as `eval_strategy` says: "epoch" (also where it says nothing), or "steps" with `eval_steps`. `report_to`
@@ -243,6 +264,7 @@ class TransformersTrainer:
         eval_dataset: Any = None,
     ) -> None:
         _require.integer(max_length=max_length, at_least=2)
+        _check_settings(args)
         self.task = _task(model, task)
         names = _model_inputs(model, train_dataset)
         pad = getattr(getattr(model, "config", None), "pad_token_id", None)
@@ -420,11 +442,21 @@ def _model_inputs(model: nn.Module, dataset: Any) -> tuple[str, ...]:
     )
 
 
+def _check_settings(args: Any) -> None:
+    """Refuse, by its name, what is set in the training arguments and not followed here."""
+    given = args if isinstance(args, Mapping) else vars(args) if args is not None else {}
+    # An object of `TrainingArguments` has all settings: those count that are not as they are by default.
+    defaults = {field.name: field.default for field in fields(args)} if is_dataclass(args) else {}
+    for name in defaults or given:
+        value = _name_of(given[name])
+        is_set = value not in ("None", "False", "", "[]", "{}", "no", _name_of(defaults.get(name)))
+        if is_set and name not in _FOLLOWED and not name.startswith(_WITHOUT_EFFECT):
+            why = _REFUSED.get(name, "it is not followed here, so leave it out")
+            raise Unsupported(f"{name}={value} is not for private training: {why}.")
+
+
 def _optimizer(args: Any) -> Adam:
-    """Return AdamW (`optimizers.Adam`) with these settings; refuse what private training cannot follow."""
-    for name, why in _REFUSED.items():
-        if _setting(args, name, False):
-            raise Unsupported(f"{name} is not for private training: {why}.")
+    """Return AdamW (`optimizers.Adam`) with these settings."""
     optimizer = _setting(args, "optim", "adamw_torch")
     if not _name_of(optimizer).startswith("adamw"):
         raise Unsupported(

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ... import _require
 from ..._errors import InvalidInput
@@ -252,6 +252,11 @@ class Scheduled:
     """
 
     def __init__(self, scheduler: LRScheduler, rate: float) -> None:
+        _require.that(
+            not isinstance(scheduler, ReduceLROnPlateau),
+            "ReduceLROnPlateau follows a metric, and here the rate of a step depends on its number alone. "
+            "Give another scheduler, such as CosineAnnealingLR.",
+        )
         self._scheduler, self._rate, self._factors = scheduler, rate, list[float]()
         self._others = self._settings()
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,21 +33,11 @@ import pyarrow as pa
 from ... import _require, _system
 from ..._errors import InvalidInput
 from ..._public import Bounds, Public
-from ..columns import converted_to, engine_types, id_kind_of, kind_of, without_codes
+from ..columns import engine_types, id_kind_of, kind_of
 from ..files import Codebook, Csv, Files, several
 from ..source import Engine, EngineError, Memory, Source, literal, quoted
 from .duckdb_reading import EMPTY, WIDE, Database, TableReader, connection, file_kind, lock
-from .refusals import (
-    check_columns,
-    check_declared,
-    check_size,
-    not_unique,
-    repeated_keys,
-    stopwatch,
-    too_late,
-    unplanned,
-    withheld,
-)
+from .table_engine import TableEngine, too_late, unplanned, withheld
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -83,7 +73,7 @@ class _Planned:
     names: dict[str, str]
 
 
-class DuckDB:
+class DuckDB(TableEngine):
     """Answers queries about a table, and the tables related to it, in an embedded DuckDB. Made by `connect`.
 
     >>> people = connect({"age": [31, 45, 27]}, Public(table="people"))
@@ -101,16 +91,13 @@ class DuckDB:
         seconds: float | None = None,
         codebooks: Mapping[str, Mapping[str, Codebook]] = MappingProxyType({}),
     ) -> None:
-        if seconds is not None:
-            _require.positive(seconds=seconds)
-        self._public, self._seconds = public, seconds
+        super().__init__(public, seconds)
         self._running: set[Any] = set()
         # For each thread, the statements that it has planned last (`_Planned`).
         self._local = threading.local()
         self._opened = _Opened(tables, _declared_columns(public), threads, memory, codebooks)
         self._kinds = self._opened.kinds
         self._check()
-        self._check_keys()
         self._opened.lock()
 
     @property
@@ -123,29 +110,16 @@ class DuckDB:
         self._opened.renew()
 
     @property
-    def public(self) -> Public:
-        return self._public
-
-    @property
-    def kinds(self) -> Mapping[str, Mapping[str, str]]:
-        return self._kinds
-
-    @property
     def id_kinds(self) -> Mapping[str, Mapping[str, str]]:
         return self._opened.id_kinds
 
     @property
     def dialect(self) -> Dialect:
-        # Imported late: the SQL library is slow to load, and is not needed before the first query.
         from .duckdb_dialect import DUCKDB
 
         return DUCKDB
 
     def answer(self, sql: str) -> pa.Table:
-        """Return the result of one aggregate query that `discreet.query` has built.
-
-        It fails with `TimeLimit` after the `seconds` that the engine was opened with.
-        """
         planned, statement = self._planned(sql)
         with self._cancellable(planned) as cursor:
             late = threading.Event()
@@ -195,11 +169,6 @@ class DuckDB:
             return None
         return planned
 
-    def stopwatch(self) -> Callable[[], None]:
-        """Start a clock and return a function that raises `TimeLimit` once the public limit of time has
-        passed."""
-        return stopwatch(self._seconds)
-
     def interrupt(self) -> None:
         """Stop all queries that run now, from any thread: each fails with an `EngineError`."""
         for cursor in list(self._running):
@@ -211,9 +180,7 @@ class DuckDB:
         Without columns, each batch has only a number of rows. There is no limit of time: the caller may take
         as long as it needs between two batches.
         """
-        kinds = self._kinds[self._public.table]
-        check_columns(columns, kinds)
-        names = ", ".join(self._typed(name, kinds[name]) for name in columns) if columns else "1 AS n"
+        names = ", ".join(self._select_list(columns))
         with self._cancellable() as cursor:
             try:
                 reader = cursor.sql(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(
@@ -222,36 +189,16 @@ class DuckDB:
             except Exception:
                 raise withheld() from None
             while (batch := _next(reader)) is not None:
-                if columns:
-                    # Days and times outside the years 1 to 9999, which Python's calendar lacks, become NULL.
-                    for part in engine_types(pa.Table.from_batches([batch])).to_batches():
-                        yield without_codes(part, self._public.schema)
-                else:
-                    yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+                # Days and times outside the years 1 to 9999, which Python's calendar lacks, become NULL.
+                for part in engine_types(pa.Table.from_batches([batch])).to_batches():
+                    yield self._batch(part, columns)
 
-    def _typed(self, column: str, kind: str) -> str:
-        """Return the SQL that selects a column as its declared type: a CSV file holds text only, and a text
-        that does not convert becomes NULL. `kind` is the kind of the stored column."""
-        fact = next((fact for name, fact in self._public.schema if name == column), None)
-        to = None if fact is None else converted_to(fact, kind)
+    def _converted(self, column: str) -> str | None:
+        to = super()._converted(column)
         if to is None and column in self._opened.wide.get(self._public.table, ()):
             # A whole number of 128 bits: as a text it keeps all of its digits, which an id needs.
-            to = "DOUBLE" if isinstance(fact, Bounds) else "VARCHAR"
-        if to is None:
-            return quoted(column)
-        # Imported late, as in `dialect`.
-        from sqlglot import exp
-
-        from .. import semantics
-
-        stored: Any = exp.column(exp.to_identifier(column, quoted=True))
-        cast_types = {"DOUBLE": "double", "BOOLEAN": "boolean", "DATE": "date"}
-        node = (
-            semantics.canonical_text(stored, self.id_kinds[self._public.table][column])
-            if to == "VARCHAR"
-            else semantics.SafeCast(this=stored, to=cast_types[to])
-        )
-        return f"{self.dialect.write(node)} AS {quoted(column)}"
+            return "number" if isinstance(dict(self._public.schema).get(column), Bounds) else "text"
+        return to
 
     @contextmanager
     def _cancellable(self, planned: Any = None) -> Iterator[Any]:
@@ -284,25 +231,8 @@ class DuckDB:
     def _cursor(self) -> Any:
         return self._opened.cursor()
 
-    def _check(self) -> None:
-        """Refuse declared columns that the tables do not have or that do not suit their facts, and a declared
-        size that is wrong where it must be exact."""
-        check_declared(self._public, self._kinds)
-        rows = f"SELECT COUNT(*) FROM {quoted(self._public.table)}"
-        check_size(self._public, lambda: int(self._con.execute(rows).fetchall()[0][0]))
-
-    def _check_keys(self) -> None:
-        """Require that a declared key of a public table is unique, because joins rely on it. The table is
-        public, so that a refusal tells nothing private."""
-        for table in self._public.tables:
-            if not table.key:
-                continue
-            repeated = repeated_keys(table, self.id_kinds[table.name], self.dialect)
-            if self._con.execute(repeated).fetchall()[0][0]:
-                raise not_unique(table.name, table.key)
-
-    def __repr__(self) -> str:
-        return f"DuckDB(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
+    def _first(self, sql: str) -> int:
+        return int(self._con.execute(sql).fetchall()[0][0])
 
 
 # A table with codebooks is stored under a name that begins so; a view has its own name.
@@ -381,7 +311,7 @@ class _Opened:
 
     def _apply_codebooks(self, name: str, books: Mapping[str, Codebook], plain: str) -> None:
         """Rename a table to `plain`, and put a view in its place that rewrites the texts of some columns."""
-        # Imported late, as in `DuckDB.dialect`.
+        # Imported late, as in `TableEngine.dialect`.
         from ..codebook import select_list
         from .duckdb_dialect import DUCKDB
 
@@ -543,16 +473,6 @@ def engine_of(source: Source) -> Engine:
     if isinstance(source, Memory):
         source._discreet_engine = memory_engine
     return memory_engine
-
-
-def dialect_of(source: Source) -> Dialect:
-    """Return the dialect of the engine that answers for a source, without making an engine."""
-    if isinstance(source, Engine):
-        return source.dialect
-    # Imported late, as in `DuckDB.dialect`.
-    from .duckdb_dialect import DUCKDB
-
-    return DUCKDB
 
 
 def ask_open_rows(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:

@@ -30,7 +30,6 @@ import pyarrow as pa
 
 from ... import _require
 from ..._errors import InvalidInput
-from .. import sheets
 from ..columns import (
     KINDS,
     LONGEST_TEXT,
@@ -44,7 +43,6 @@ from ..columns import (
     to_arrow,
 )
 from ..files import Csv, Files, Spill, multiline, open_bytes, open_text
-from ..sheets import SUFFIXES
 from ..source import Memory, literal, quoted
 
 # Bytes of a file that `_line_end` reads at a time. Chosen by hand, not tuned.
@@ -54,7 +52,7 @@ _CHUNK = 1 << 24
 def file_kind(path: str) -> str:
     """Return "parquet", "csv" or "sheet" by the endings of a file's name; others are refused."""
     suffixes = Path(path).suffixes
-    if suffixes and suffixes[-1] in SUFFIXES:
+    if suffixes and suffixes[-1] in (".xlsx", ".sav", ".dta"):
         return "sheet"
     if suffixes and suffixes[-1] == ".parquet":
         return "parquet"
@@ -467,6 +465,9 @@ class TableReader:
         self._replace_unreadable(name, what, lambda columns: parquet_batches(paths, columns))
 
     def _sheet(self, name: str, path: str) -> None:
+        # imported for sheets alone
+        from .. import sheets
+
         self._arrow(name, engine_types(sheets.read(Path(path))))
 
     def _several_csv(self, name: str, data: Files) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import io
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -30,24 +30,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ... import _require
 from ..._errors import InvalidInput
 from ..._public import Public
-from ..columns import LONGEST_TEXT, without_codes
+from ..columns import LONGEST_TEXT
 from ..files import Codebook
 from ..source import EngineError, quoted
 from .postgres_tables import Address, Pool, PostgresTable, check, definitions, driver, look, resolve
-from .refusals import (
-    check_columns,
-    check_declared,
-    check_size,
-    not_unique,
-    repeated_keys,
-    stopwatch,
-    too_late,
-    unplanned,
-    withheld,
-)
+from .table_engine import TableEngine, too_late, unplanned, withheld
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -187,7 +176,7 @@ class _Thread(threading.local):
     connection: Any = None
 
 
-class PostgreSQL:
+class PostgreSQL(TableEngine):
     """Answers queries about a table, and the tables related to it, in a PostgreSQL database. Made by
     `connect_postgres`.
 
@@ -203,9 +192,7 @@ class PostgreSQL:
         seconds: float | None = None,
         codebooks: Mapping[str, Mapping[str, Codebook]] = MappingProxyType({}),
     ) -> None:
-        if seconds is not None:
-            _require.positive(seconds=seconds)
-        self._public, self._seconds = public, seconds
+        super().__init__(public, seconds)
         self._pool = Pool(address)
         weakref.finalize(self, self._pool.close)
         # Per thread: the connection of the snapshot that is open, if there is one.
@@ -217,20 +204,11 @@ class PostgreSQL:
         self._check()
 
     @property
-    def public(self) -> Public:
-        return self._public
-
-    @property
-    def kinds(self) -> Mapping[str, Mapping[str, str]]:
-        return self._kinds
-
-    @property
     def id_kinds(self) -> Mapping[str, Mapping[str, str]]:
         return {name: table.id_kinds for name, table in self._tables.items()}
 
     @property
     def dialect(self) -> Dialect:
-        # Imported late: the SQL library is slow to load, and is not needed before the first query.
         from .postgres_dialect import dialect
 
         kinds = self._kinds.values()
@@ -241,11 +219,6 @@ class PostgreSQL:
         changed."""
         with self.snapshot():
             pass
-
-    def stopwatch(self) -> Callable[[], None]:
-        """Start a clock and return a function that raises `TimeLimit` once the public limit of time has
-        passed."""
-        return stopwatch(self._seconds)
 
     def interrupt(self) -> None:
         """Stop all queries that run now, from any thread: each fails with an `EngineError`."""
@@ -285,10 +258,6 @@ class PostgreSQL:
         return f"WITH {definitions(self._tables)} SELECT * FROM ({sql}) AS answer"
 
     def answer(self, sql: str) -> pa.Table:
-        """Return the result of one aggregate query that `discreet.query` has built.
-
-        It fails with `TimeLimit` after the `seconds` that the engine was opened with.
-        """
         with self.snapshot(), self._errors():
             cursor = self._local.connection.cursor(binary=True)
             cursor.adapters.register_loader(DATE, day_loader())
@@ -303,9 +272,7 @@ class PostgreSQL:
         between two batches.
         """
         table = self._tables[self._public.table]
-        kinds = self._kinds[self._public.table]
-        check_columns(columns, kinds)
-        names = ", ".join(self._typed(table, name) for name in columns) or "1"
+        names = ", ".join(self._select_list(columns))
         schema = table.arrow(columns) if columns else pa.schema([("one", pa.int64())])
         sql = (
             f"COPY (WITH {table.definition} SELECT {names} FROM {quoted(table.name)}) TO STDOUT (FORMAT csv)"
@@ -314,30 +281,10 @@ class PostgreSQL:
             self._compare(connection)
             with connection.cursor().copy(sql) as copy:
                 for batch in csv_batches(copy, schema):
-                    if columns:
-                        yield without_codes(batch, self._public.schema)
-                    else:
-                        yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+                    yield self._batch(batch, columns)
 
-    def _typed(self, table: PostgresTable, name: str) -> str:
-        """Return the SQL that selects a column as its declared kind; a value that does not convert is
-        NULL."""
-        # Imported late, as in `dialect`.
-        from sqlglot import exp
-
-        from .. import semantics
-
-        to = table.converted(name)
-        column = exp.column(exp.to_identifier(name, quoted=True))
-        kinds = {"number": "double", "boolean": "boolean", "date": "date"}
-        if to is None:
-            return quoted(name)
-        node = (
-            semantics.canonical_text(column, table.id_kinds[name])
-            if to == "text"
-            else semantics.SafeCast(this=column, to=kinds[to])
-        )
-        return f"{self.dialect.write(node)} AS {quoted(name)}"
+    def _converted(self, column: str) -> str | None:
+        return self._tables[self._public.table].converted(column)
 
     def _compare(self, connection: Any) -> None:
         """Lock the tables against changes of their columns, and raise `EngineError` if one has changed.
@@ -371,28 +318,6 @@ class PostgreSQL:
             # A statement that `interrupt` cancelled has this code too: with a limit, it counts as late.
             late = error.sqlstate == _CANCELED and self._seconds is not None
             raise (too_late(self._seconds) if late else withheld(SERVER)) from None
-
-    def _check(self) -> None:
-        check_declared(self._public, self._kinds)
-        rows = f"SELECT COUNT(*) AS n FROM {quoted(self._public.table)}"
-        check_size(self._public, lambda: int(self._first(rows)[0]))
-        self._check_keys()
-
-    def _check_keys(self) -> None:
-        """Require that a declared key of a public table is unique, because joins rely on it. The table is
-        public, so that a refusal tells nothing private."""
-        for table in self._public.tables:
-            if not table.key:
-                continue
-            if self._first(repeated_keys(table, self.id_kinds[table.name], self.dialect))[0]:
-                raise not_unique(table.name, table.key)
-
-    def _first(self, sql: str) -> list[Any]:
-        """Return the first row of an answer."""
-        return [column[0].as_py() for column in self.answer(sql).columns]
-
-    def __repr__(self) -> str:
-        return f"PostgreSQL(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
 
 
 def _open_tables(

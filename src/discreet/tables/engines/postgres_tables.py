@@ -25,8 +25,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..._errors import InvalidInput, MissingExtra
-from ..._public import Boolean, Bounds, Categories, Dates, Fact
-from ..columns import LONGEST_TEXT, check_names
+from ..._public import Bounds, Categories, Fact
+from ..columns import LONGEST_TEXT, check_names, converted_to
 from ..files import Codebook
 from ..source import EngineError, literal, quoted
 
@@ -325,19 +325,8 @@ class PostgresTable:
             n == column and type_ == "numeric" for n, type_, _ in self.shape.columns
         ):
             return "text"
-        return kind_for(dict(self.schema).get(column), self.kinds[column])
-
-
-def kind_for(fact: Fact | None, kind: str) -> str | None:
-    """Return the kind to which a column of `kind` is converted for what is declared of it; None where it is
-    of that kind already."""
-    if isinstance(fact, Categories):
-        if all(isinstance(value, int) for value in fact.values):
-            return None if kind == "integer" else "number"
-        return None if kind == "text" else "text"
-    if isinstance(fact, Bounds | Boolean | Dates) and kind == "text":
-        return "number" if isinstance(fact, Bounds) else "boolean" if isinstance(fact, Boolean) else "date"
-    return None
+        fact = dict(self.schema).get(column)
+        return None if fact is None else converted_to(fact, self.kinds[column])
 
 
 def definitions(tables: Mapping[str, PostgresTable]) -> str:

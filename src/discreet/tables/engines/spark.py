@@ -34,23 +34,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ... import _require
 from ..._errors import DiscreetError, InvalidInput, MissingExtra
-from ..._public import Public
-from ..columns import KINDS, LONGEST_TEXT, check_names, converted_to, engine_types, without_codes
+from ..._public import Public, Related
+from ..columns import KINDS, LONGEST_TEXT, check_names, engine_types
 from ..files import Codebook
 from ..source import EngineError
-from .refusals import (
-    check_columns,
-    check_declared,
-    check_size,
-    not_unique,
-    stopwatch,
-    too_late,
-    unplanned,
-    withheld,
-)
 from .spark_files import files_of, files_stamp, is_frame
+from .table_engine import TableEngine, too_late, unplanned, withheld
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -114,26 +104,6 @@ class SparkTable:
     frame: Any
     kinds: dict[str, str]
     id_kinds: dict[str, str]
-
-    def converted(self, columns: Sequence[tuple[str, str | None]]) -> Any:
-        """Return a DataFrame of the named columns, each converted to the type beside it (DuckDB's name of the
-        type; None: as it is). A value that does not convert is NULL."""
-        # Imported late: the SQL library is slow to load.
-        from sqlglot import exp
-
-        from .. import semantics as d
-        from .spark_dialect import SPARK
-
-        to = {"DOUBLE": "double", "BOOLEAN": "boolean", "DATE": "date", "VARCHAR": "text"}
-        select_list = []
-        for name, type_ in columns:
-            column: Any = exp.column(exp.to_identifier(name, quoted=True))
-            if type_ == "VARCHAR":
-                column = d.canonical_text(column, self.id_kinds[name])
-            elif type_ is not None:
-                column = d.SafeCast(this=column, to=to[type_])
-            select_list.append(SPARK.write(exp.alias_(column, exp.to_identifier(name, quoted=True))))
-        return self.frame.selectExpr(*select_list) if select_list else self.frame.selectExpr("1 AS `n`")
 
     def unique(self, columns: Sequence[str]) -> bool:
         """Return whether no two rows agree in all of these columns, and no row has NULL in one of them."""
@@ -371,8 +341,10 @@ SETTINGS = {
 _HOST_SETTINGS = ("spark.sql.shuffle.partitions",)
 
 
-class Spark:
+class Spark(TableEngine):
     """Answers queries about a table, and the tables related to it, in a Spark cluster. Made by `connect`."""
+
+    _quote = "`"
 
     def __init__(
         self,
@@ -383,9 +355,7 @@ class Spark:
         seconds: float | None = None,
         codebooks: Mapping[str, Mapping[str, Codebook]] = MappingProxyType({}),
     ) -> None:
-        if seconds is not None:
-            _require.positive(seconds=seconds)
-        self._public, self._seconds = public, seconds
+        super().__init__(public, seconds)
         self._session = _own_session(spark if spark is not None else _host_of(tables))
         self._context = self._session.sparkContext
         self._running: set[str] = set()
@@ -397,7 +367,7 @@ class Spark:
         self._kinds = {name: table.kinds for name, table in self._tables.items()}
         self._check()
         for name, table in self._tables.items():
-            table.frame.createTempView(_view(name))
+            table.frame.createTempView(self._quoted(name))
 
     def _read(self, name: str, data: Any, books: Mapping[str, Codebook]) -> SparkTable:
         table = read(self._session, name, data)
@@ -412,20 +382,11 @@ class Spark:
         return table
 
     @property
-    def public(self) -> Public:
-        return self._public
-
-    @property
-    def kinds(self) -> Mapping[str, Mapping[str, str]]:
-        return self._kinds
-
-    @property
     def id_kinds(self) -> Mapping[str, Mapping[str, str]]:
         return {name: table.id_kinds for name, table in self._tables.items()}
 
     @property
     def dialect(self) -> Dialect:
-        # Imported late: the SQL library is slow to load, and is not needed before the first query.
         from .spark_dialect import SPARK
 
         return SPARK
@@ -451,10 +412,6 @@ class Spark:
         self.ready()
 
     def answer(self, sql: str) -> pa.Table:
-        """Return the result of one aggregate query that `discreet.query` has built.
-
-        It fails with `TimeLimit` after the `seconds` that the engine was opened with.
-        """
         return self._run(lambda: self._session.sql(sql).toArrow())
 
     def plan(self, texts: Sequence[str]) -> None:
@@ -504,11 +461,6 @@ class Spark:
         it has no job."""
         self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
-    def stopwatch(self) -> Callable[[], None]:
-        """Start a clock and return a function that raises `TimeLimit` once the public limit of time has
-        passed."""
-        return stopwatch(self._seconds)
-
     def interrupt(self) -> None:
         """Cancel all queries that run now, from any thread: each fails with an `EngineError`."""
         for group in list(self._running):
@@ -521,35 +473,21 @@ class Spark:
         Without columns, each batch has only a number of rows. There is no limit of time: the caller may take
         as long as it needs between two batches.
         """
-        kinds = self._kinds[self._public.table]
-        check_columns(columns, kinds)
-        facts = dict(self._public.schema)
-        conversions = [
-            (name, converted_to(facts[name], kinds[name]) if name in facts else None) for name in columns
-        ]
-        frame = self._tables[self._public.table].converted(conversions)
+        frame = self._tables[self._public.table].frame.selectExpr(*self._select_list(columns))
         try:
             for batch in _arrow_batches(frame):
-                for part in _engine_batches(batch, columns):
-                    yield without_codes(part, self._public.schema)
+                for part in engine_types(pa.Table.from_batches([batch])).to_batches():
+                    yield self._batch(part, columns)
         except InvalidInput:
             raise
         except Exception:
             raise withheld() from None
 
-    def _check(self) -> None:
-        check_declared(self._public, self._kinds)
-        check_size(self._public, lambda: int(self._run(self._tables[self._public.table].frame.count)))
-        self._check_keys()
+    def _count(self) -> int:
+        return int(self._run(self._tables[self._public.table].frame.count))
 
-    def _check_keys(self) -> None:
-        """Refuse a declared key that is not unique: joins rely on the keys of public tables."""
-        for table in self._public.tables:
-            if table.key and not self._run(partial(self._tables[table.name].unique, tuple(table.key))):
-                raise not_unique(table.name, tuple(table.key))
-
-    def __repr__(self) -> str:
-        return f"Spark(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
+    def _is_unique(self, table: Related) -> bool:
+        return bool(self._run(partial(self._tables[table.name].unique, tuple(table.key))))
 
 
 @cache
@@ -581,11 +519,6 @@ def _host_of(tables: Mapping[str, Any]) -> Any:
     return local_session()
 
 
-def _view(name: str) -> str:
-    """Return the name of a view between backquotes, as Spark's SQL has it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _arrow_batches(frame: Any) -> Iterator[pa.RecordBatch]:
     """Yield the Arrow batches of a DataFrame, one partition after the other. Spark's Java workers write them,
     so that the workers need no Python."""
@@ -596,15 +529,6 @@ def _arrow_batches(frame: Any) -> Iterator[pa.RecordBatch]:
     messages = frame._jdf.toArrowBatchRdd().toLocalIterator()
     while messages.hasNext():
         yield pa.ipc.read_record_batch(pa.py_buffer(messages.next()), schema)
-
-
-def _engine_batches(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in the types that all engines share; without columns, a batch with only its number of
-    rows."""
-    if not columns:
-        yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
-        return
-    yield from engine_types(pa.Table.from_batches([batch])).to_batches()
 
 
 def connect(
