@@ -35,6 +35,9 @@ _OWN = (
     "people JOIN people AS other ON people.id = other.id AND people.region = other.region",
     "people LEFT JOIN (SELECT who, COUNT(*) AS n, SUM(cost) AS total FROM visits GROUP BY who) AS v ON people.id = v.who",
     "(SELECT id, town, region, age, COALESCE(spend, 1) AS spend FROM people) AS people JOIN visits ON people.id = who",
+    "(SELECT id, town, region, age, spend FROM people UNION ALL SELECT who, place, 'n', cost, 1 FROM visits) AS people",
+    "(SELECT id, town, region, age, spend FROM people UNION ALL SELECT id, region, NULL, spend, age FROM people WHERE "
+    "age > 1) AS people JOIN visits ON people.id = who",
 )
 _FOLDS = (
     "(SELECT id, COUNT(*) AS n, SUM(spend) AS total, MIN(spend) AS low, MAX(age) AS age, AVG(spend) AS mean, "
@@ -60,6 +63,8 @@ _OWN_WHERES = (
     "WHERE NOT EXISTS (SELECT 1 FROM visits AS w WHERE w.who = people.id AND w.place = people.town)",
     "WHERE people.id IN (SELECT w.who FROM visits AS w GROUP BY w.who HAVING COUNT(*) > 1)",
     "WHERE people.id NOT IN (SELECT w.who FROM visits AS w WHERE w.cost < 0)",
+    "WHERE EXISTS (SELECT 1 FROM visits AS w WHERE w.who = people.id AND w.cost < people.spend)",
+    "WHERE NOT EXISTS (SELECT 1 FROM visits AS w WHERE w.who = people.id AND (w.place <> people.town OR w.cost > 1))",
 )
 _AGGREGATES = (
     *("COUNT(*)", "COUNT(spend)", "SUM(spend)", "AVG(age)", "STDDEV(spend)", "COUNT(DISTINCT people.town)"),
