@@ -196,7 +196,7 @@ class FrontDesk:
 
     def __init__(self, settings: Settings, store: ServerStore) -> None:
         self.settings, self.store = settings, store
-        # `BudgetedDataset.opening` for as long as this server runs.
+        # `Door.opening` for as long as this server runs.
         self._opening = secrets.token_hex(16)
         # One person has at most all but one of a lane's workers at a time, so that others are not held up.
         free, count, others = self._desk(False, settings.seconds), settings.workers, settings.workers - 1

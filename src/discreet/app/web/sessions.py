@@ -251,7 +251,7 @@ class Numbers:
 
 
 # A request has the keys "verb", "analyst" (the name in the ledger), "by" (the person), "role", "dataset"
-# (`Dataset.to_json`), "options" and "opening" (`BudgetedDataset.opening`); `FrontDesk._request` makes it.
+# (`Dataset.to_json`), "options" and "opening" (`Door.opening`); `FrontDesk._request` makes it.
 Options = dict[str, Any]
 Request = dict[str, Any]
 Result = dict[str, Any]
