@@ -20,12 +20,11 @@ from discreet.learning import SGD, Adam, Adaptive, Augment, Automatic, Examples,
 from discreet.learning.clipping import batching, taps
 from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.clipping.norms import Flat, factors
-from discreet.learning.probe.safety import rows_of
 from discreet.learning.training.gradient_noise import NoiseBuffer, square_root
 from discreet.learning.training.trainer import Performance
 from discreet.sampling import Entropy
 from tests.learning.placement import placement
-from tests.learning.zoo import ZOO, loss, made, naive
+from tests.learning.zoo import ZOO, loss, made, naive, rows_of
 
 # These tests enter the mode by themselves.
 pytestmark = pytest.mark.one_device

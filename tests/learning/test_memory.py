@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from discreet import NotPrivate, Public
 from discreet.learning import Trainer
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe import safety
 from discreet.learning.probe.safety import made_up, probe
 from discreet.learning.probe.single_examples import Measured
 
-from .zoo import differing
+from .zoo import differing, rows_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -129,7 +128,7 @@ def test_gradients_that_belong_to_another_example_differ_in_a_weighted_sum() -> 
     engine = ClippingEngine(Swapped(), nn.CrossEntropyLoss())
     x, y = made_up(torch.zeros(1, 3)), made_up(torch.zeros(1, dtype=torch.long))
     with engine.attached():
-        rows = safety.rows_of(engine, x, y)
+        rows = rows_of(engine, x, y)
         plain = engine.clipped_sum(x, y, clip=1e9)
         assert torch.allclose(rows.sum(0), plain, atol=1e-5)
         assert differing(engine, x, y)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.single_examples import BatchComparison
+from discreet.learning.probe.single_examples import BatchComparison, measure
 
 B = 5
 
@@ -20,6 +20,13 @@ def differing(engine: ClippingEngine, x: Any, y: Any) -> set[int]:
     """The batch sizes at which gradients of examples are not those of each alone."""
     comparison = BatchComparison(engine, x, y)
     return comparison.differing_sizes(*comparison.examples, sizes=comparison.sizes)
+
+
+def rows_of(engine: ClippingEngine, x: Any, y: Any) -> Tensor:
+    """Each example's gradient, [B, parameters], by the engine's own route."""
+    found = measure(engine, x, y)
+    units = torch.eye(len(found.gradients.losses), dtype=engine.dtype)
+    return torch.stack([torch.cat([part.flatten() for part in found.parts(unit)]) for unit in units])
 
 
 class Pick(nn.Module):

@@ -49,7 +49,6 @@ from .single_examples import (
     keeps_state,
     largest_difference,
     losses_of,
-    measure,
     measured,
     pick,
     plain_gradient,
@@ -252,17 +251,6 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
     return tree_map(one, example)
 
 
-def rows_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
-    """Return each example's gradient, [B, parameters], by the engine's own route.
-
-    For tests: gradients are not clipped, and each takes as much memory as the model.
-    """
-    measured = measure(engine, inputs, targets)
-    size = len(measured.gradients.losses)
-    units = torch.eye(size, dtype=engine.dtype, device=engine.device)
-    return torch.stack([torch.cat([part.flatten() for part in measured.parts(unit)]) for unit in units])
-
-
 def _check_count(targets: Any) -> None:
     """Refuse a batch in which there are not three examples to change, one after the other."""
     counts = [len(t) for t in tree_leaves(targets) if isinstance(t, Tensor) and t.dim()]
@@ -356,10 +344,15 @@ def _check_others_unmoved(
     """
     before = _seeded(engine, seed, inputs, targets)
     size = len(before[1])
-    changes = [(2, _complement), (0, _huge), (1, _nan)]
+    # Values far outside of [0, 1], where made-up examples lie, and no values.
+    changes: list[tuple[int, Callable[[Tensor], Tensor]]] = [
+        (2, _complement),
+        (0, lambda x: x * 1000 + 7),
+        (1, lambda x: torch.full_like(x, math.nan)),
+    ]
     if size <= SMALL_BATCH and any(t.dtype.is_floating_point for t in tree_leaves(inputs)):
         # At the small batch size only: code that looks for such values does so at every size.
-        changes += [(1, _extreme), (2, _zero)]
+        changes += [(1, _extreme), (2, torch.zeros_like)]
     for position, change in changes:
         changed = _changed(inputs, position, change), _changed(targets, position, _complement)
         after = _seeded(engine, seed, *changed)
@@ -435,19 +428,6 @@ def _changed(data: Any, position: int, change: Callable[[Tensor], Tensor]) -> An
 
 def _complement(x: Tensor) -> Tensor:
     return 1 - x
-
-
-def _huge(x: Tensor) -> Tensor:
-    """Return values far outside of [0, 1], where made-up examples lie."""
-    return x * 1000 + 7
-
-
-def _nan(x: Tensor) -> Tensor:
-    return torch.full_like(x, float("nan"))
-
-
-def _zero(x: Tensor) -> Tensor:
-    return torch.zeros_like(x)
 
 
 def _extreme(x: Tensor) -> Tensor:

@@ -74,14 +74,12 @@ def check(trainer: Trainer) -> None:
         raise _require.fail("augment", type(trainer.augment).__name__, "Augment(function=..., times=...)")
     if trainer.columns is not None and not isinstance(trainer.columns, Tabular):
         raise _require.fail("columns", type(trainer.columns).__name__, "Tabular(features=..., target=...)")
-    if trainer.synthetic is not None and not (
-        isinstance(trainer.synthetic, tuple) and len(trainer.synthetic) == 2
-    ):
-        raise _require.fail(
-            "synthetic",
-            type(trainer.synthetic).__name__,
-            "a pair (inputs, targets) of invented examples to try the model on",
-        )
+    _require.must(
+        trainer.synthetic is None or (isinstance(trainer.synthetic, tuple) and len(trainer.synthetic) == 2),
+        "synthetic",
+        type(trainer.synthetic).__name__,
+        "a pair (inputs, targets) of invented examples to try the model on",
+    )
     federated.check(trainer)
     _check_together(trainer)
 
