@@ -38,6 +38,7 @@ SCHEMA = "#/components/schemas/{model}"
 UPLOAD = "/steward/upload"
 LARGE_FORMS = (
     "/steward/add",
+    "/steward/check",
     "/steward/data/{name}/policy",
     "/data/{name}/copies",
     "/data/{name}/copies/preview",
