@@ -389,8 +389,8 @@ WRITER = (
     Mutant(
         "a column may say that it is NULL",
         "core/domain.py",
-        "            and not self.null\n        )",
-        "        )",
+        "            and not self.null\n",
+        "",
     ),
     Mutant("a fold by keys has one row", _SOURCES, "single=not node.keys", "single=True"),
     Mutant(

@@ -19,7 +19,7 @@ from .. import _registry, tables
 from .. import session as sessions
 from .._errors import DiscreetError, InvalidInput
 from ..curator import STEWARD, Budget, Curator, Period, Policy, postgres_store
-from ..curator.policy import UNLIMITED
+from ..curator.periods import UNLIMITED
 from ..query import Answer
 from ..session.base import QueryPreview
 from ..session.opening import TRIAL

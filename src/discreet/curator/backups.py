@@ -27,8 +27,8 @@ from ..accounting import events
 from . import accounts as charges
 from . import books
 from .accounts import Accounts
-from .budgeted import key_path
 from .curator import Curator
+from .door import key_path
 from .entries import hash_of, lies_beside, value_of, with_values
 from .ledger import Anchor, Entry, Ledger, LedgerReader, Writer, canonical, verify
 from .postgres_store import PostgresStore

@@ -121,7 +121,7 @@ class PublicTimes:
         """Begin the public time of a request, `seconds` long, and return its key for `end`.
 
         The request tells its worker which other public times run: a release that was charged within one of
-        these is still secret, and is not served from the store (`curator.budgeted`).
+        these is still secret, and is not served from the store (`curator.Withheld`).
 
         A client that hangs up does not end its public time: that is removed when it is over, or when its
         answer has left.
@@ -145,7 +145,7 @@ class PublicTimes:
 
     def drop(self, key: object) -> None:
         """End the public time of a job whose process was killed: what it may have stored stays secret, and
-        nothing else (`curator.budgeted.Withheld`)."""
+        nothing else (`curator.curator.Withheld`)."""
         times = self._running.pop(key, None)
         if times is not None:
             self._dropped.append((times, time.time()))

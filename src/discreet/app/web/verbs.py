@@ -18,7 +18,7 @@ from typing import Any
 from ... import _require
 from ..._errors import DiscreetError, InvalidInput, LedgerError
 from ...curator import STEWARD
-from ...curator.budgeted import BeingComputed, Withheld
+from ...curator.curator import BeingComputed, Withheld
 from ...curator.policy import check_epsilon
 from .. import requests
 from . import bodies
