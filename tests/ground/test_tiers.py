@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from importlib import import_module
+from inspect import ismodule
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from ..loops import for_each
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text()
-PACKAGES = sorted(dp._PACKAGES)
+PACKAGES = sorted(name for name in dp.__all__ if ismodule(getattr(dp, name)))
 
 
 def test_every_stable_name_is_on_the_page_and_nothing_else():

@@ -245,6 +245,18 @@ PUBLISHED = {f"q{number}": sql for number, sql in tpch.PUBLISHED.items()} | {
     "q18, its inner part": """
         select count(*) as large from (select l_orderkey from lineitem group by l_orderkey having sum(l_quantity) > 150) as t
         """,
+    "q15, sums by supplier": """
+        select l_suppkey, sum(l_extendedprice * (1 - l_discount)) as total_revenue from lineitem
+        where l_shipdate >= date '1996-01-01' and l_shipdate < date '1996-01-01' + interval '3' month
+        group by l_suppkey order by total_revenue desc
+        """,
+    "q22, after the average": """
+        select cntrycode, count(*) as numcust, sum(c_acctbal) as totacctbal
+        from (select substring(c_phone from 1 for 2) as cntrycode, c_acctbal from customer
+              where substring(c_phone from 1 for 2) in ('13', '31', '23', '29', '30', '18', '17') and c_acctbal > 4500
+                and not exists (select * from orders where o_custkey = c_custkey)) as custsale
+        group by cntrycode order by cntrycode
+        """,
     "q18, orders in it": """
         select count(*) as large from orders
         where o_orderkey in (select l_orderkey from lineitem group by l_orderkey having sum(l_quantity) > 150)
@@ -262,5 +274,7 @@ def test_a_query_as_published_with_a_customer_as_the_unit(shop, name):
     sql = PUBLISHED[name]
     # a bound is compared with a column of doubles: DuckDB makes 0.07 of the decimals, too, but of its own
     plain = sql.replace("0.06 - 0.01 and 0.06 + 0.01", "0.05::double and 0.07::double")
+    # a key that nobody declared is a text
+    plain = plain.replace("select l_suppkey, sum", "select l_suppkey::varchar, sum")
     assert any(value for row in shop.theirs(plain) for value in row)
     shop.check(sql, plain, digits=-2 if name == "q1" else 2 if name in ("q8", "q14") else -1)
