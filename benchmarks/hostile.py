@@ -1,9 +1,9 @@
 """One hostile client beside eight analysts: their p95 against a quiet run's, the median of three pairs.
 
 1,000 previews and 300 new questions arrive in a minute at fixed times, whether or not earlier ones are
-answered, with padding off. The hostile one, a process of its own that yields to all others, sends large bodies with
-and without a token, deep and wrong ones, workloads, many cells, jobs that it begins and cancels, plans, long
-texts, lists, one question on six connections, and headers that take their time.
+answered, with padding off. The hostile one, a process of its own that yields to all others, sends large
+bodies with and without a token, deep and wrong ones, workloads, many cells, jobs that it begins and
+cancels, plans, long texts, lists, one question on six connections, and headers that take their time.
 `RUNS=1 SECONDS=15 python -m benchmarks hostile` is a short run at the same rate.
 """
 
@@ -171,9 +171,7 @@ def main() -> int:
     print(f"  the hostile one sent {sent}; refused of the eight: {dict(refused) or 'nothing'}")
     fine = ratio <= TARGET and not refused and not missing
     verdict = "ok" if fine else "MISSED"
-    print(
-        f"hostile: p95 beside it, median of {runs}: {ratio:.1f} times the quiet one   target <= {TARGET:g}   {verdict}"
-    )
+    print(f"hostile: p95, median of {runs}: {ratio:.1f} times quiet   target <= {TARGET:g}   {verdict}")
     return 0 if fine else 1
 
 

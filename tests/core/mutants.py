@@ -386,6 +386,12 @@ WRITER = (
         'return column.name.rstrip("0123456789").endswith("c")',
         'return "c" in column.name',
     ),
+    Mutant(
+        "a column may say that it is NULL",
+        "core/domain.py",
+        "            and not self.null\n",
+        "",
+    ),
     Mutant("a fold by keys has one row", _SOURCES, "single=not node.keys", "single=True"),
     Mutant(
         "a join with several rows of a unit adds none",

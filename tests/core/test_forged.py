@@ -22,9 +22,20 @@ from discreet.query.plan import Plan
 from discreet.tables import connect
 
 from .shapes import Shape
-from .test_hostile import Hostile, check_price, of_source, rewritten, without_unit
+from .test_hostile import (
+    PEOPLE,
+    VISITS,
+    Hostile,
+    check_price,
+    of_source,
+    read_as,
+    rewritten,
+    union_of,
+    without_unit,
+)
 
 TRUE = boolean(True)
+PEOPLE2 = replace(PEOPLE, prefix="t8")
 _COUNT = "SELECT COUNT(*) FROM"
 _TOWNS = f"{_COUNT} people JOIN towns ON people.town = towns.town"
 _CODES = f"{_COUNT} people JOIN codes ON town = code"
@@ -155,6 +166,20 @@ CASES: tuple[Hostile, ...] = (
         of_public_visits,
     ),
     Hostile(Shape("a text as a condition", _KNOWN, rows=1), kept_where(Column("t0c3", TRUE))),
+    Hostile(
+        Shape("a text that says it is NULL, as a condition", _KNOWN, rows=1),
+        kept_where(Column("t0c3", replace(text(), null=True))),
+    ),
+    Hostile(
+        Shape("a text that says it is NULL, in a union of numbers", "SELECT SUM(age) FROM people", rows=1),
+        read_as(
+            union_of(
+                (VISITS, (Column("t9c1", replace(text(), null=True)),)),
+                (PEOPLE2, (Column("t8c2", number(0, 4)),)),
+            ),
+            number(0, 4),
+        ),
+    ),
     Hostile(Shape("a text under AND", _KNOWN, rows=1), kept_where(Call("and", (_TOWN, Literal(True)), TRUE))),
     Hostile(
         Shape("a text under CASE", "SELECT SUM(age) FROM people WHERE town <> 'z'", rows=1),

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import discreet as dp
 from discreet import InvalidInput
 from discreet.app.cli import app
-from discreet.curator import Key, receipts
+from discreet.curator import Key, entries, receipts
 from discreet.curator.entries import canonical
 from discreet.curator.receipts import leaf, node, path_of, root_from, root_of
 from discreet.mechanisms import noisy_count
@@ -339,3 +339,21 @@ def test_the_shell_writes_and_checks_receipts_with_the_exit_codes_of_the_docs(st
     assert told["whole"] is False
     assert "number" not in told
     assert "cannot be read" in run("verify-number", "nothing.json", code=2)
+
+
+@pytest.mark.parametrize("largest", [0, 10**9])
+def test_a_value_that_lies_beside_the_chain_is_in_its_receipt(stays, largest, monkeypatch):
+    monkeypatch.setattr(entries, "LARGEST_WITHIN", largest)
+    answer = stays.sql(SQL, epsilon=0.5)
+    made = json.loads(json.dumps(stays.receipt(answer)))
+    assert (made["beside"] is None) == (largest > 0)
+    assert made["number"]["value"]["rows"] == [["A", answer["n"][0]], ["B", answer["n"][1]]]
+    assert receipts.verify(made, key_of(stays)) == []
+    assert f"{answer['n'][0]} ± " in receipts.text(made)
+    if largest:
+        return
+    made["beside"]["rows"][0][1] += 1
+    digit(made)
+    assert "changed after it was signed" in receipts.verify(made)[0]
+    made["signature"] = stays.ledger.key.sign(receipts._message(made)).hex()
+    assert receipts.verify(made) == ["it cannot be read as a receipt (LedgerError)"]

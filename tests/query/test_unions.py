@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from discreet import Public, Reference, Related, Text, Unit
+from discreet.core.sources import Filtered, Joined, scans
 from discreet.query import Query, QueryError
 from discreet.query.plan import plan
 
@@ -44,11 +45,24 @@ def test_an_answer_is_that_of_plain_duckdb(both: Both, sql: str) -> None:
     both.check(sql, sql.replace("CLAMP(n, 0, 90)", "n"))
 
 
+def test_tables_that_no_condition_links_are_joined_last(both: Both) -> None:
+    sql = (
+        "SELECT SUM(cost) FROM towns, visits, people WHERE towns.town = people.town AND who = id AND size > 1"
+    )
+    both.check(sql)
+    node = plan(sql, both.public).source
+    assert isinstance(node, Filtered)
+    assert isinstance(node.child, Joined)
+    assert isinstance(node.child.left, Joined)
+    assert {scan.table for scan in scans(node.child.left)} == {"towns", "people"}
+
+
 REFUSED = {
     "SELECT COUNT(*) FROM (SELECT id FROM people UNION SELECT who FROM visits) AS u": "UNION ALL keeps all rows",
     "SELECT COUNT(*) FROM (SELECT id FROM people EXCEPT SELECT who FROM visits) AS u": "rows of different people",
     "SELECT COUNT(*) FROM (SELECT id, x FROM people UNION ALL SELECT who FROM visits) AS u": "numbers of columns",
     "SELECT COUNT(*) FROM (SELECT x FROM people UNION ALL SELECT word FROM people) AS u": "one kind",
+    "SELECT COUNT(*) FROM (SELECT * FROM people UNION ALL SELECT * FROM people) AS u": "order of columns",
     "SELECT COUNT(*) FROM (SELECT town FROM people UNION ALL SELECT town FROM towns) AS u": "Join them",
     "SELECT COUNT(*) FROM (SELECT id FROM people UNION ALL SELECT who FROM visits LIMIT 3) AS u": "LIMIT",
     "SELECT id, COUNT(*) FROM (SELECT id FROM people UNION ALL SELECT who FROM visits) AS u GROUP BY id": "everyone",

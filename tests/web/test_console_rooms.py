@@ -175,6 +175,12 @@ def test_a_schema_is_declared_column_by_column_and_checked(page, server):
     page.wait_for_selector("h1:text-is('Books of ward')")
     page.goto(f"{server.url}/steward/people")
     assert "looked at how ward.csv fits its schema" in page.inner_text("main")
+    page.goto(f"{server.url}/steward/data/ward")
+    page.click("text=Serve it no longer")
+    page.click("text=Remove ward")
+    page.wait_for_selector("h1:text-is('Datasets')")
+    expect(page.locator("article h2", has_text="ward")).to_have_count(0)
+    assert (server.folder / "data" / "ward.csv.ledger").exists()
 
 
 @pytest.mark.parametrize("look", [{"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 800}}])

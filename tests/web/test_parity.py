@@ -12,7 +12,7 @@ import pytest
 import discreet as dp
 from discreet import _errors, _registry, query
 from discreet.app.client import Server as Remote
-from discreet.app.client import ServerError, _told
+from discreet.app.client import ServerError, _error_of
 from discreet.app.remote import RemoteCurator, _facts_of
 from discreet.app.requests import error_json
 from discreet.mechanisms import SparseVector
@@ -67,6 +67,7 @@ REFUSED = {
     "teach": lambda s: s.teach(object(), teachers=10),
     "preview_teach": lambda s: s.preview_teach(object()),
     "as_analyst": lambda s: s.as_analyst("bob"),
+    "receipt": lambda s: s.receipt(1),
 }
 
 
@@ -188,10 +189,10 @@ def test_what_a_hostile_server_sends_is_refused_as_such(hostile, answer):
 def test_every_kind_of_error_comes_back_as_itself():
     kinds = [k for k in vars(_errors).values() if isinstance(k, type) and issubclass(k, dp.DiscreetError)]
     for kind in kinds:
-        assert type(_told({"kind": kind.__name__, "message": "x"})) is kind
+        assert type(_error_of({"kind": kind.__name__, "message": "x"})) is kind
         for charged in (None, False, True):
             error = kind("it is so.", remedy="Do that.", option="epsilon")
             error.charged = charged
-            back = _told(json.loads(json.dumps(error_json(error))))
+            back = _error_of(json.loads(json.dumps(error_json(error))))
             assert (type(back), vars(back), str(back)) == (kind, vars(error), str(error))
-    assert type(_told(json.loads('{"kind": "Exception"}'))) is ServerError
+    assert type(_error_of(json.loads('{"kind": "Exception"}'))) is ServerError

@@ -238,18 +238,30 @@ def _printable(text: str) -> str:
     )
 
 
-def _told(error: Mapping[str, Any]) -> DiscreetError:
+def _error_of(error: Mapping[str, Any]) -> DiscreetError:
     """Return the exception that a reply describes by the name of its class ("kind") and its fields; a
     `ServerError` where there is no such class. A "QueryError" becomes an `InvalidInput` (see
-    `Server.call`). The server has said whether anything was charged."""
-    name, option, charged = str(error.get("kind")), error.get("option"), error.get("charged")
-    kind = InvalidInput if name == "QueryError" else getattr(_errors, name, None)
+    `Server.call`)."""
+    kind = getattr(_errors, str(error.get("kind")), None)
+    if error.get("kind") == "QueryError":
+        kind = InvalidInput
     what = _printable(str(error.get("what", error.get("message"))))
     if not (isinstance(kind, type) and issubclass(kind, DiscreetError)):
-        kind, what = ServerError, f"{_printable(name)}: {what}"
-    remedy = _printable(str(error.get("remedy") or ""))
-    told = kind(what, remedy=remedy, option=None if option is None else _printable(str(option)))
-    told.charged, told.settled = charged if isinstance(charged, bool) else None, True
+        kind, what = ServerError, f"{_printable(str(error.get('kind')))}: {what}"
+    option = error.get("option")
+    made = kind(
+        what,
+        remedy=_printable(str(error.get("remedy") or "")),
+        option=None if option is None else _printable(str(option)),
+    )
+    made.charged = error.get("charged") if isinstance(error.get("charged"), bool) else None
+    return made
+
+
+def _told(error: Mapping[str, Any]) -> DiscreetError:
+    """Return the exception that a reply describes; the server has said whether anything was charged."""
+    told = _error_of(error)
+    told.settled = True
     return told
 
 

@@ -13,7 +13,6 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from .._text import visible
 from ..accounting import events
 from ..mechanisms.protocols import Release
 from . import books, values
-from .entries import Entry, canonical, text_is
+from .entries import Entry, canonical, hash_of, lies_beside, text_is, value_of
 from .identities import error_of_value, mark_of
 from .keys import signed_by
 from .ledger import Ledger
@@ -78,12 +77,6 @@ def root_from(index: int, size: int, leaf_hash: bytes, path: list[bytes]) -> byt
     return None if inner is None else node(inner, sibling) if is_left else node(sibling, inner)
 
 
-def _whole(ledger: Ledger, entry: Entry) -> Entry:
-    """Return an entry with its value, also one that lies beside the chain."""
-    value = {"value": ledger.value(entry.body)} if "value" in entry.body else {}
-    return replace(entry, body=entry.body | value)
-
-
 def _view(entry: Entry, public: dict[str, Any]) -> dict[str, Any]:
     """Return what a receipt shows of an entry: of a charge its question and price, of a release its value, of
     any other nothing. Left out are who asked, running totals (other analysts' spending) and times of day to
@@ -128,7 +121,7 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
     charges: dict[int, tuple[dict[str, Any], str]] = {}
     pair: list[tuple[dict[str, Any], str]] = []
     for entry in ledger.entries():
-        view, blind = _view(_whole(ledger, entry), public), ledger.key.blind(entry.hash).hex()
+        view, blind = _view(entry, public), ledger.key.blind(entry.hash).hex()
         leaves.append(leaf(_data(view, blind)))
         if entry.kind == books.SPENDING:
             charges[entry.seq] = view, blind
@@ -141,7 +134,8 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
             "has no value in the ledger, nor has what was entered by hand."
         )
     delta = books.policy_of(ledger).budget.delta
-    charge, release = (_whole(ledger, ledger.entry(view["entry"])).body for view, _ in pair)
+    charge, release = (ledger.entry(view["entry"]).body for view, _ in pair)
+    value = ledger.value(release)
     shown = [
         {"shows": view, "blind": blind, "path": [step.hex() for step in path_of(view["entry"] - 1, leaves)]}
         for view, blind in pair
@@ -149,9 +143,11 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
     made = {
         "format": FORMAT,
         "made_by": f"discreet {__version__}",
-        "number": released_number(charge, release, delta),
+        "number": released_number(charge, release | {"value": value}, delta),
         "charge": shown[0],
         "release": shown[1],
+        # of a large value the entry has the hash
+        "beside": value if lies_beside(release["value"]) else None,
         "entries": len(leaves),
         "root": root_of(leaves).hex(),
         "key": ledger.key.public.hex(),
@@ -190,7 +186,7 @@ def released_number(charge: dict[str, Any], release: dict[str, Any], delta: floa
     if isinstance(bound, dict):
         # of an answer, whose own delta may be smaller than the budget's
         delta = value.delta or delta
-    epsilon, at = _price(events.from_json(charge["event"]), delta)
+    epsilon, at = price_of(events.from_json(charge["event"]), delta)
     price = {"epsilon": epsilon, "delta": at, "plus_minus": _plain(bound), "confidence": CONFIDENCE}
     question = charge.get("text") or _type(described)
     return {"question": question, "value": _shown(release["value"]), **price}
@@ -216,7 +212,7 @@ def _plain(bound: Any) -> Any:
     return float(bound) if bound is not None and math.isfinite(bound) else None
 
 
-def _price(event: events.Event, delta: float) -> tuple[float | None, float]:
+def price_of(event: events.Event, delta: float) -> tuple[float | None, float]:
     """Return the epsilon of an event without a delta, if that is finite, else at `delta`; None where there is
     none."""
     for at in (0.0, delta):
@@ -258,6 +254,12 @@ def _refused(name: str) -> Any:
     raise InvalidInput(f"this is no receipt: {name} is no number.")
 
 
+def _stored(made: dict[str, Any]) -> Any:
+    """Return the value of a receipt; raises LedgerError where its entry has the hash of another."""
+    text = canonical(made["beside"])
+    return value_of(made["release"]["shows"], {hash_of(text): text}.get)
+
+
 def verify(made: dict[str, Any], key: bytes | None = None) -> list[str]:
     """Return what is wrong with a receipt, in words; an empty list if the number is as the key has signed it.
 
@@ -292,15 +294,15 @@ def _strays(made: dict[str, Any]) -> Iterator[str]:
 def _differences(made: dict[str, Any]) -> Iterator[str]:
     """Yield where the number is not what its entries say."""
     charge, number = made["charge"]["shows"], made["number"]
-    if canonical(_shown(made["release"]["shows"]["value"])) != canonical(number["value"]):
+    if canonical(_shown(_stored(made))) != canonical(number["value"]):
         yield "its value is not the released one"
     if number["question"] != (charge.get("text") or charge["of"]):
         yield "its question is not the one that was asked"
-    proved = _price(events.from_json(charge["event"]), number["delta"])[0]
+    proved = price_of(events.from_json(charge["event"]), number["delta"])[0]
     # A later accountant may prove less, never more; the slack is that of two ways to round.
     if number["epsilon"] is not None and (proved is None or number["epsilon"] < proved * (1 - 1e-9)):
         yield f"its epsilon {number['epsilon']:g} is below that of its noise, {proved}"
-    known = getattr(values.decode(made["release"]["shows"]["value"]), "error", None)
+    known = getattr(values.decode(_stored(made)), "error", None)
     if known is not None and _plain(known(CONFIDENCE)) != number["plus_minus"]:
         yield "its error is not that of its noise"
 
@@ -308,7 +310,7 @@ def _differences(made: dict[str, Any]) -> Iterator[str]:
 def text(made: dict[str, Any]) -> str:
     """Return a receipt that `verify` has found to be whole, to be read by people."""
     charge, number = made["charge"]["shows"], made["number"]
-    value = values.decode(made["release"]["shows"]["value"])
+    value = values.decode(_stored(made))
     bound = "" if number["plus_minus"] is None else f" ± {number['plus_minus']} (95%)"
     shown = str(value) if isinstance(number["plus_minus"], dict) else f"{value}{bound}"
     column, epsilon, delta = charge["unit"]["column"], number["epsilon"], number["delta"]

@@ -190,7 +190,7 @@ class SessionBase(NearestNames):
         price, and a signed proof that the ledger has it, which `discreet verify-number` checks without the
         ledger."""
         if not isinstance(self.ledger, Ledger):
-            raise InvalidInput("a receipt is made where the ledger and its key are: ask the steward for it.")
+            raise InvalidInput("a receipt is made beside the ledger: ask the steward, who has dp.open(...).")
         return receipts.receipt(self.ledger, receipts.number_of(self.ledger, released))
 
     @check_options

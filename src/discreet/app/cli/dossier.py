@@ -126,14 +126,12 @@ def _facts(curator: Books) -> dict[str, str]:
     most = policy.budget if per is None or column is None else per.limit
     final = None if most is None else explain(most, neighbors=public.neighbors).risk
     first, last = (charges or [ledger.genesis])[0].time, (charges or [ledger.genesis])[-1].time
+    together = "without a limit" if per is None or per.limit is None else _amount(per.limit)
     least = policy.least_people(public)
     guards = {"question": policy.max_per_question, "day": policy.max_per_day}
     facts = {
         "ask": ASK,
-        "small": f"No group of fewer than {least:,} people is shown, by its noisy number"
-        if least
-        else "Groups are "
-        "shown whatever their size, with their noise; groups that nobody declared pass a private selection",
+        "small": _SMALL[1].format(least) if least else _SMALL[0],
         "guards": " and ".join(f"{float(most):g} per {of}" for of, most in guards.items() if most) or "none",
         "software": __version__,
         "table": public.table,
@@ -148,8 +146,10 @@ def _facts(curator: Books) -> dict[str, str]:
         "rows": ", ".join(f"{n}: {getattr(public.unit, n) or 'by question'}" for n in ("rows", "groups")),
         "neighbors": public.neighbors.value,
         "neighbor_words": words.protected(now, noun),
-        "budget": ", ".join(f"{name} {value:g}" for name, value in limit.items() if value),
-        "periods": f", for each {per.every or 'value'} of {per.column} by itself" if per else "",
+        "budget": _amount(policy.budget),
+        "periods": f", for each {per.every or 'value'} of {per.column} by itself, and all together {together}"
+        if per
+        else "",
         "variant": _VARIANTS["rho" if "rho" in limit else "delta" if limit["delta"] else "epsilon"],
         "delta_by": "steward" if policy.budget.delta else "enforced",
         "delta": f"{policy.budget.delta:g}",
@@ -173,6 +173,10 @@ def _facts(curator: Books) -> dict[str, str]:
     return {name: visible(text) for name, text in facts.items()}
 
 
+_SMALL = (
+    "Groups are shown whatever their size, with noise; those that nobody declared pass a private selection",
+    "In SQL a group of fewer than {:,} people is shown with a small probability, which the answer states",
+)
 _VARIANTS = {"rho": "Zero-concentrated DP", "delta": "Approximate DP", "epsilon": "Pure DP"}
 
 
@@ -201,6 +205,10 @@ def _parameters(budget: Budget) -> dict[str, float]:
     return {name: float(value) for name, value in amounts.items() if value is not None}
 
 
+def _amount(budget: Budget) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in _parameters(budget).items() if value)
+
+
 def _product(bodies: list[dict[str, Any]]) -> str:
     """Return the type of data product, one of the registry's list, by what was charged for."""
     kinds = {of["type"].split(".")[0] for of in _described(bodies)}
@@ -216,25 +224,28 @@ def _audited(curator: Books, runs: int) -> Section:
     bodies = [entry.body for entry in curator.ledger.entries(kind=SPENDING)]
     distinct = {json.dumps(of, sort_keys=True): of for of in _described(bodies)}
     priced = [
-        (float(as_claim(None, one, None).epsilon), one)
+        (as_claim(None, one, None), one)
         for one in filter(None, map(_mechanism, distinct.values()))
         # tables that are joined, and neighbors of a public size, are not made up
         if isinstance(one, Mechanism) and one.public.neighbors is ADD_REMOVE
         if not one.public.tables and not one.public.size
     ]
-    tried = sorted(priced, key=lambda pair: -pair[0])[:_MOST_AUDITED]
+    tried = sorted(priced, key=lambda pair: -pair[0].epsilon)[:_MOST_AUDITED]
     rows = []
     for proved, mechanism in tried:
         made = dummy(mechanism.public, 1)
         columns = pa.Table.from_batches(list(made.batches(made.column_names)))
-        tables = [Memory(some, mechanism.public) for some in (columns, columns.slice(0, 0))]
+        # one person with as many equal rows as count, and nobody
+        most = min(mechanism.public.unit.rows or 1, 100) if mechanism.public.unit.column else 1
+        tables = [Memory(columns.take(pa.array([0] * n, pa.int64())), mechanism.public) for n in (most, 0)]
         with bar(runs) as shown:
             report = auditing.audit(
                 mechanism, *tables, runs=runs, confidence=1 - 0.05 / len(tried), progress=shown
             )
         name = " ".join(str(getattr(mechanism, "sql", type(mechanism).__name__)).split())
         found = "refuted" if report.refuted else "not refuted"
-        rows.append((name, f"{proved:.4g}", f"{report.epsilon:.3g}", found))
+        bound = f"{proved.epsilon:.4g}" + (f" at delta {proved.delta:g}" if proved.delta else "")
+        rows.append((name, bound, f"{report.epsilon:.3g}", found))
     lines = (
         f"The epsilon of one release lies between the two numbers: above is proved, below was found by an "
         f"attack in {runs:,} runs on each of two tables, made up, that differ in one unit. All lower bounds "

@@ -7,6 +7,7 @@ answers with their errors and pictures, what was spent by whom, and what it mean
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ..._drawing import STYLE, Markup, element, page, table
 from ..._errors import InvalidInput, MissingExtra
 from ..._round import UpperAmount
 from ...accounting import from_json
-from ...curator import STEWARD, books, receipts, values
+from ...curator import STEWARD, Ledger, books, receipts, values
 from ...curator.accounts import SPENDING
 from ...curator.curator import read_only
 from ...curator.entries import Entry
@@ -55,17 +56,22 @@ h1, h2, h3, h4 {{ break-after: avoid; }} tr, svg, .label {{ break-inside: avoid;
 def report(
     path: Path = LEDGER,
     *,
-    out: Path = typer.Option("report.html", "--out", help="The page to write: .html or .pdf."),
+    out: Path = typer.Option(
+        "report.html", "--out", help="The page to write: .html or .pdf; .xlsx for all answers."
+    ),
     force: bool = FORCE,
 ) -> None:
-    if out.suffix.lower() not in (".html", ".pdf"):
-        raise InvalidInput(f"a report is an .html or a .pdf file, got {out.name!r}.")
+    kind = out.suffix.lower()
+    if kind not in (".html", ".pdf", ".xlsx"):
+        raise InvalidInput(f"a report is an .html, a .pdf or an .xlsx file, got {out.name!r}.")
     forms.check(out, force=force, data=[path])
-    text = report_html(path)
-    if out.suffix.lower() == ".pdf":
-        to_pdf(text, out)
+    if kind == ".pdf":
+        to_pdf(report_html(path), out)
+    elif kind == ".html":
+        forms.write(out, report_html(path), force=force)
     else:
-        forms.write(out, text, force=force)
+        check_answer(out)
+        _write_sheets(out, dict(_sheets(read_only(path).ledger)))
     print_note(f"written: {out}")
 
 
@@ -176,26 +182,50 @@ def _answer(answer: Answer) -> list[Markup]:
     return parts
 
 
-def write_answer(path: Path, answer: Answer, confidence: float, *, force: bool) -> None:
-    """Write an answer as .csv or .xlsx, each number followed by the ends of its interval. A text that a
-    spreadsheet would compute is marked as a text."""
+def _sheets(ledger: Ledger) -> Iterator[tuple[str, list[list[Any]]]]:
+    """Yield the answers of a ledger, each as the name and the rows of a sheet."""
+    for entry in ledger.entries(kind="release"):
+        stored = values.decode(ledger.value(entry.body)) if "value" in entry.body else ()
+        for i, one in enumerate(stored if isinstance(stored, tuple) else (stored,)):
+            if isinstance(one, Answer):
+                yield f"entry {entry.body['charge']}" + (f" ({i + 1})" if i else ""), _cells(one, 0.95)
+
+
+def _cells(answer: Answer, confidence: float) -> list[list[Any]]:
+    """Return an answer as rows, the first with names, each number followed by the ends of its interval. A
+    text that a spreadsheet would compute is marked as a text."""
     intervals = answer.interval(confidence)
-    columns: dict[str, list[Any]] = {}
+    columns: list[list[Any]] = []
     for name in answer.columns:
-        columns[name] = [charts.harmless(v) if isinstance(v, str) else v for v in answer[name]]
+        columns.append([charts.harmless(v) if isinstance(v, str) else v for v in (name, *answer[name])])
         for i, end in enumerate(("low", "high") if name in intervals else ()):
-            columns[f"{name}_{end}"] = [None if pair is None else pair[i] for pair in intervals[name]]
-    rows = [[charts.harmless(name) for name in columns], *map(list, zip(*columns.values(), strict=True))]
+            ends = [None if pair is None else pair[i] for pair in intervals[name]]
+            columns.append([charts.harmless(f"{name}_{end}"), *ends])
+    return list(map(list, zip(*columns, strict=True)))
+
+
+def write_answer(path: Path, answer: Answer, confidence: float, *, force: bool) -> None:
+    """Write an answer as .csv or .xlsx."""
+    rows = _cells(answer, confidence)
     forms.check(path, force=force)
-    if path.suffix.lower() == ".csv":
-        with path.open("w", encoding="utf-8-sig", newline="") as file:
-            csv.writer(file).writerows(rows)
+    if path.suffix.lower() == ".xlsx":
+        _write_sheets(path, {"answer": rows})
         return
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def _write_sheets(path: Path, sheets: dict[str, list[list[Any]]]) -> None:
     from openpyxl import Workbook
 
     book = Workbook()
-    for row in rows:
-        book.active.append(row)
+    # It has an empty sheet, which is what a file without answers keeps.
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(row)
+    if sheets:
+        book.remove(book.worksheets[0])
     book.save(path)
 
 

@@ -121,7 +121,7 @@ def serve(
             "seconds": seconds, "tick": tick, "workers": workers, "hide_stored": hide_stored,
             "secure": bool(certificate or behind_tls), "ledger": ledger, "oidc_claim": oidc_claim,
             "trust_header": trust_header, "trust_from": tuple(trust_from), "oidc": oidc,
-            "oidc_client": oidc_client, "oidc_secret": os.environ.get("DISCREET_OIDC_SECRET"),
+            "oidc_client": oidc_client, "oidc_secret": os.environ.get("DISCREET_OIDC_SECRET") or None,
         }  # fmt: skip
         settings = _demo(options) if demo else _dataset_settings(state, root, options, steward)
         logging.basicConfig(level=level)

@@ -339,11 +339,14 @@ class BudgetBody(Body):
 class PolicyBody(Body):
     """The dataset's budget, and the analysts' own by name; an analyst with null is limited by the dataset's
     budget only. `large_delta`: accept a delta that is not far below 1 / (number of people). `large_epsilon`:
-    accept budgets above 20."""
+    accept budgets above 20. Limits that are left out stay; 0 removes one."""
 
     most_bytes = LARGE
     budget: BudgetBody
     analysts: Annotated[dict[Name, BudgetBody | None], Field(max_length=10_000)]
+    max_per_day: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    max_per_question: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    min_people: Annotated[int, Field(ge=0, le=10**9)] | None = None
     large_delta: bool = False
     large_epsilon: bool = False
 

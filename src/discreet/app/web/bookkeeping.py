@@ -24,6 +24,7 @@ from ... import accounting as acc
 from ..._errors import InvalidInput, Unsupported
 from ...curator import STEWARD, Budget, Policy, books
 from ...curator.identities import shown_value
+from ...curator.policy import LIMITS
 from ...query import Answer
 from ...session import Session
 from .. import ledger_view, requests
@@ -271,7 +272,9 @@ def _changed_policy(facts: Options, in_force: Policy) -> Policy:
         (name, None if budget is None else _changed_budget(budget, own.get(name)))
         for name, budget in facts["analysts"].items()
     )
-    return replace(in_force, budget=_changed_budget(facts["budget"], in_force.budget), analysts=analysts)
+    limits = {name: facts[name] or None for name in LIMITS if facts.get(name) is not None}
+    budget = _changed_budget(facts["budget"], in_force.budget)
+    return replace(in_force, budget=budget, analysts=analysts, **limits)
 
 
 def _changed_budget(facts: Options, old: Budget | None) -> Budget:

@@ -148,6 +148,13 @@ async def policy(request: Request, name: str, person: Steward) -> Response:
     return RedirectResponse(f"/steward/data/{name}", 303)
 
 
+@router.post("/steward/data/{name}/remove")
+async def remove_dataset(request: Request, name: str, person: Steward) -> Response:
+    """Serve a dataset no longer."""
+    await api.remove_dataset(request, name, person)
+    return RedirectResponse("/", 303)
+
+
 def _number(text: str) -> float:
     """Return the number in a field of a form."""
     try:
