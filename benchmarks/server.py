@@ -88,7 +88,7 @@ def _state(folder: Path) -> list[str]:
     from discreet.app.cli.serve import demo_settings
     from discreet.app.web import Role, ServerStore
     from discreet.curator import Budget, Policy
-    from discreet.curator.closed_ledger import without_data
+    from discreet.curator.curator import without_data
 
     settings = demo_settings(folder, {}, epsilon=1000.0)
     (folder / "tokens.json").write_text(json.dumps({name: token for name, _, token in settings.demo_tokens}))

@@ -151,7 +151,7 @@ def test_what_cannot_be_entered_changes_nothing(curator, price):
 
 
 def test_without_its_table_a_ledger_answers_nothing_and_charges_nothing_for_it(curator):
-    from discreet.curator.closed_ledger import without_data
+    from discreet.curator.curator import without_data
 
     closed = without_data(curator.ledger.path)
     used = closed.used

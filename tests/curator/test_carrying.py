@@ -12,7 +12,7 @@ from discreet._errors import BudgetExceeded, InvalidInput, LedgerError
 from discreet.app.cli import app
 from discreet.curator import Ledger, Period, Policy, books
 from discreet.curator.backups import Export, carry
-from discreet.curator.closed_ledger import without_data
+from discreet.curator.curator import without_data
 
 COUNT = "SELECT COUNT(*) AS n FROM t"
 DATA = {"a": [1, 2, 3] * 50, "m": ["x", "y", "x"] * 50}

@@ -7,7 +7,7 @@ from discreet import Bounds, Public
 from discreet._errors import LedgerError
 from discreet.accounting import PureDP
 from discreet.curator import Budget, Curator, Policy
-from discreet.curator.closed_ledger import without_data
+from discreet.curator.curator import without_data
 from discreet.mechanisms import SparseVector, noisy_count
 from discreet.tables import Memory
 

@@ -24,7 +24,7 @@ from .._round import UpperAmount
 from ..accounting.filters import BudgetFilter, FilterPreview
 from ..curator import STEWARD, Budget, Policy, values
 from ..curator.accounts import legible
-from ..curator.closed_ledger import NoData
+from ..curator.curator import NoData
 from ..curator.entries import Anchor, Entry
 from ..curator.live_mechanisms import Handle
 from ..curator.policy import LIMITS, spending_table

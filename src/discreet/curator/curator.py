@@ -14,7 +14,7 @@ it is served from the store.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .. import _registry, _require
 from .._errors import BudgetExceeded, InvalidInput, LedgerError
+from .._public import Public
 from ..accounting import Event
 from ..accounting.caps import RequestedPrice, requested_price_of
 from ..accounting.filters import BudgetFilter, FilterPreview
@@ -34,6 +35,7 @@ from .accounts import (
     Account,
     Accounts,
     periods_field,
+    public_of,
 )
 from .door import Door, before, key_path
 from .identities import (
@@ -508,3 +510,45 @@ class Curator(Door):
             for entry in states
             if entry.body["charge"] == number and "value" in entry.body
         ]
+
+
+# A curator without the data: on a machine that does not have the table, budgets can be read, and releases
+# that were made elsewhere can be entered.
+_NO_TABLE = "the ledger was opened without its table. Open the table with it: dp.open(...)."
+
+
+@dataclass(frozen=True, slots=True)
+class NoData:
+    """Stands for the source of a table that this process does not have; only its public facts are known."""
+
+    public: Public
+    why: str = _NO_TABLE
+
+    def ready(self) -> None:
+        """Refuse every question: the curator calls this before each charge."""
+        raise LedgerError(self.why)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        raise LedgerError(self.why)
+
+
+class Books(Curator):
+    """Reads budgets and enters releases without the table; refuses mechanisms, which would read it, before
+    they are charged."""
+
+    def _rows_of(self, per: Any, periods: tuple[str, ...]) -> Any:
+        """Return the public facts of these rows: nothing is read, so no view of the rows is needed."""
+        return replace(self._full_source, public=per.public_of(self._full_source.public, periods))
+
+
+def without_data(path: str | Path) -> Books:
+    """Return the curator of a ledger whose key lies beside it: `enter` and `preview` work, mechanisms do
+    not."""
+    ledger = Ledger(Path(path), Key.load(key_path(Path(path))))
+    return Books(NoData(public_of(ledger)), ledger)
+
+
+def read_only(path: str | Path) -> Books:
+    """Return the curator of a ledger without its key: the ledger can be read, and nothing can be entered."""
+    ledger = Ledger(Path(path))
+    return Books(NoData(public_of(ledger)), ledger)

@@ -31,7 +31,7 @@ from ...accounting import events
 from ...auditing.report import as_claim
 from ...curator import STEWARD, Budget
 from ...curator.accounts import SPENDING, Account
-from ...curator.closed_ledger import Books, read_only
+from ...curator.curator import Books, read_only
 from ...explaining import explain, words
 from ...explaining.explanation import label_rows
 from ...explaining.risk import Risk

@@ -25,7 +25,7 @@ from ..._errors import DiscreetError, InvalidInput, MissingExtra
 from ..._text import visible
 from ...accounting import Event, from_json
 from ...curator import STEWARD
-from ...curator.closed_ledger import read_only
+from ...curator.curator import read_only
 from ...explaining import Explanation
 from ...explaining import explain as explain_anything
 from ...explaining.subjects import explain_event

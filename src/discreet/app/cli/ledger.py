@@ -30,7 +30,7 @@ from ...curator import Curator, Ledger, books, receipts
 from ...curator.accounts import Account
 from ...curator.backups import Export, back_up, exported, is_export
 from ...curator.backups import carry as carry_charges
-from ...curator.closed_ledger import without_data
+from ...curator.curator import without_data
 from ...curator.entries import Anchor
 from ...tables.engines.postgres_tables import is_address
 from ...tables.engines.spark_files import is_several

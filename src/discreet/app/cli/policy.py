@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..._errors import InvalidInput
 from ...curator import Budget
-from ...curator.closed_ledger import without_data
+from ...curator.curator import without_data
 from ..requests import analyst_of, policy_json
 from .ledger import LEDGER
 from .options import JSON, LARGE_DELTA, LARGE_EPSILON

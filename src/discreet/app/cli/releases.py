@@ -22,7 +22,7 @@ from ..._round import UpperAmount
 from ...accounting import from_json
 from ...curator import STEWARD, Ledger, books, receipts, values
 from ...curator.accounts import SPENDING
-from ...curator.closed_ledger import read_only
+from ...curator.curator import read_only
 from ...curator.entries import Entry
 from ...explaining.explanation import fragment, label_rows
 from ...query import Answer

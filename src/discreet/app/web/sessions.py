@@ -38,8 +38,7 @@ from typing import Any, NamedTuple
 from ... import _registry, tables
 from ..._errors import DiscreetError, InvalidInput
 from ...curator import STEWARD, Key, Ledger, books
-from ...curator.closed_ledger import Books, NoData
-from ...curator.curator import key_path
+from ...curator.curator import Books, NoData, key_path
 from ...curator.entries import Entry, kind_of
 from ...curator.tickets import STATE, TICKET
 from ...session import Session
