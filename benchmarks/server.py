@@ -52,7 +52,9 @@ class _Line:
             writer.close()
 
 
-async def _drive(port: int, tokens: list[str], seconds: float) -> dict[str, object]:
+async def _drive(
+    port: int, tokens: list[str], seconds: float, previews: float = PREVIEWS, queries: float = QUERIES
+) -> dict[str, object]:
     times: dict[str, list[float]] = {"preview": [], "query": []}
     codes: dict[int, int] = {}
     lines = [_Line(port, token) for token in tokens]
@@ -70,8 +72,8 @@ async def _drive(port: int, tokens: list[str], seconds: float) -> dict[str, obje
     for line in lines:
         await line.send("GET", "/budget")
     start, tasks = time.perf_counter(), []
-    plan = [(i / PREVIEWS, "preview", i) for i in range(int(PREVIEWS * seconds))]
-    plan += [(i / QUERIES, "query", i) for i in range(int(QUERIES * seconds))]
+    plan = [(i / previews, "preview", i) for i in range(round(previews * seconds))]
+    plan += [(i / queries, "query", i) for i in range(round(queries * seconds))]
     for moment, kind, number in sorted(plan):
         await asyncio.sleep(max(0.0, start + moment - time.perf_counter()))
         tasks.append(asyncio.create_task(one(kind, number)))

@@ -40,8 +40,8 @@ except ImportError:
 # Round numbers. The learning rates were chosen by `--choose`, on training images of look-alikes
 # (docs/images.md).
 PIXELS = Settings(share=0.0, directions=1, steps=100, batch=2048, clip=0.1, rate=1.6)
-NETWORK = PIXELS._replace(rate=1.6)  # replaced below once measured
-RATES = (0.2, 0.4, 0.8, 1.6, 3.2)
+NETWORK = PIXELS._replace(rate=3.2)
+RATES = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 # Pixels down and to the right by which the views of an image are moved.
 MOVES = [(0, 0), (1, 1), (-1, -1)]
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 NOTEBOOKS = ROOT / "docs" / "notebooks"
 # patterns of names: title of its part of the menu, one for each kind of reader; anything else is in depth
 PARTS = (
-    (r"index|tour|promise|explain", "Start"),
+    (r"index|tour|promise|explain|for-review-boards", "Start"),
     (
         r"(tutorials|notebooks)/steward|notebooks/publisher|choosing|schema-file|curator|back-up|server|databases",
         "Steward",
@@ -43,7 +43,7 @@ PARTS = (
 IN_DEPTH = "In depth"
 # in the order in which a newcomer reads them; what is not named comes after, by its name
 FIRST = (
-    *("tour", "promise", "explain"),
+    *("tour", "promise", "explain", "for-review-boards"),
     *(
         "tutorials/steward",
         "notebooks/steward",

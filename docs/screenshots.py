@@ -81,7 +81,7 @@ def main() -> int:
             _ask(page, server, QUESTION, "0.1")
             page.screenshot(path=DOCS / "console.png", full_page=True)
             # what README shows: the question, its price, and the bars of its answer
-            clip = {"x": 0, "y": 0, "width": 1280, "height": 1036}
+            clip = {"x": 0, "y": 0, "width": 1280, "height": 900}
             page.screenshot(path=DOCS / "asking.png", full_page=True, clip=clip)
             page.context.close()
             page = browser.new_context(**LOOKS["light"]).new_page()

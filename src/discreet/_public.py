@@ -26,7 +26,7 @@ _LARGEST = 2**1022
 # From here on different integers may be equal as floats.
 _EXACT = 2**53
 # The `version` of a table whose steward declares none. Answers about it are repeated within one opening only
-# (`Curator._question`).
+# (`Door._question`).
 UNVERSIONED = "not declared"
 # The largest declared number of units: a convention, more than there are in any table.
 _MAX_UNITS = 10**18

@@ -41,7 +41,7 @@ _OTHERS: dict[str, str] = {}
 # server's worker, `discreet ledger`) imports them to read a description. A closed list: no part of a tag ever
 # becomes the name of a module. Modules that need torch come last, so that others are found without it.
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "accounting": ("accounting", "accounting.filters", "accounting.lanes"),
+    "accounting": ("accounting", "accounting.lanes"),
     "adaptive": ("adaptive", "adaptive.reference"),
     "core": ("core.question",),
     "curator": ("curator", "curator.policy"),

@@ -83,7 +83,7 @@ class Leaderboard:
         answered = [
             entry.body for entry in entries if entry.body["charge"] == self.number and "value" in entry.body
         ]
-        return [(body["question"]["name"], values.decode(body["value"])) for body in answered]
+        return [(body["question"]["name"], values.decode(self.live.ledger.value(body))) for body in answered]
 
 
 def _is_board(body: dict[str, Any]) -> bool:

@@ -15,7 +15,6 @@ from discreet import InvalidInput
 from discreet import accounting as acc
 from discreet._registry import from_json, to_json
 from discreet.adaptive import (
-    Addis,
     AlphaInvesting,
     GeneralizedAlphaInvesting,
     Javanmard,
@@ -34,7 +33,6 @@ PROCEDURES = [
     LordPlusPlus(alpha=0.05),
     Lord3(alpha=0.05),
     Saffron(alpha=0.05),
-    Addis(alpha=0.05),
     AlphaInvesting(alpha=0.05),
     GeneralizedAlphaInvesting(alpha=0.05),
     GeneralizedAlphaInvesting(alpha=0.05, fraction=0.3, power=0.6),
@@ -160,27 +158,6 @@ PUBLISHED = [
             0.013293195,
             0.013293195,
             0.009042997,
-        ],
-    ),
-    (
-        Addis(alpha=0.05),
-        IN_ORDER,
-        [
-            0.002734314,
-            0.005468627,
-            0.005468627,
-            0.005468627,
-            0.005468627,
-            0.010937254,
-            0.016405881,
-            0.016405881,
-            0.005411923,
-            0.002828822,
-            0.008297449,
-            0.008297449,
-            0.003589243,
-            0.009057870,
-            0.009057870,
         ],
     ),
     (
@@ -426,7 +403,6 @@ def test_the_rest_of_the_lord_sequence_fits_too():
         (lambda: Saffron(alpha=0.05, wealth=0.06), "Give at most alpha"),
         (lambda: Saffron(alpha=0.05, candidate=1.0), "candidate must be strictly between 0 and 1"),
         (lambda: Saffron(alpha=0.05, spending="fast"), "spending must be PowerLaw, Javanmard or Listed"),
-        (lambda: Addis(alpha=0.05, candidate=0.5, discard=0.5), "must be above candidate"),
         (lambda: Lord3(alpha=0.05, wealth=0.04, payout=0.02), "add up to more than"),
         (lambda: Lord3(alpha=0.05, wealth="0.04"), "wealth must be a number"),
         (lambda: Listed(terms=0.5), "terms must be a list"),

@@ -27,6 +27,7 @@ def test_the_answers_make_a_schema_with_which_the_table_is_opened_and_asked(tabl
     result = run(table, "--delimiter", ";", "--interactive")
     assert result.exit_code == 0, result.output
     assert "'abc' is not an answer" in result.output
+    assert "once there is a budget, discreet suggest finds a narrower one, for a price" in result.output
     public = load(table.with_name("p.csv.schema.toml"))
     assert dict(public.schema)["Alter"] == Bounds(0, 120, missing=(98, 99, "k.A."))
     assert dict(public.schema)["Größe cm"] == Bounds(30, 250, nullable=False)

@@ -76,7 +76,7 @@ def test_a_report_says_what_became_of_every_charge(stays):
         "in the yearbook of 1974",
         "It failed: nothing was released, and the charge stays.",
         "epsilon 0.125; its price is as it was entered by hand",
-        "It was released elsewhere.",
+        "as that of a model or of a release made elsewhere",
     ):
         assert text in page, text
 
@@ -89,7 +89,7 @@ def test_a_report_costs_nothing_needs_no_key_and_names_what_has_no_value(stays):
     assert Path("stays.csv.ledger").read_bytes() == before
     for name, match in (
         ("r.html", "exists already"),
-        ("r.txt", "an .html or a .pdf"),
+        ("r.txt", "an .html, a .pdf or"),
         ("stays.csv.ledger", "an .html"),
     ):
         assert match in str(run(app, ["report", "stays.csv", "--out", name]).exception)
@@ -121,3 +121,21 @@ def test_an_answer_is_written_for_excel(stays):
     rows = list(openpyxl.load_workbook("a.xlsx").active.values)
     assert rows[0] == ("ward", "n", "n_low", "n_high")
     assert rows[1][0] == "'=A"
+
+
+def test_a_report_for_excel_has_a_sheet_for_each_answer(stays):
+    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'discreet[formats]'")
+    people = dp.open("stays.csv", schema="stays.csv.schema.toml")
+    answer = people.sql(SQL, epsilon=0.5)
+    people.ask(noisy_count(people.public, epsilon=0.25))
+    # a name like that of the end of an interval
+    people.sql("SELECT COUNT(*) AS n, 2 * COUNT(*) AS n_low FROM stays", epsilon=0.5)
+    charges = [entry.seq for entry in people.ledger.entries(kind="charge")]
+    assert run(app, ["report", "stays.csv", "--out", "all.xlsx"]).exception is None
+    book = openpyxl.load_workbook("all.xlsx")
+    assert book.sheetnames == [f"entry {charges[0]}", f"entry {charges[2]}"]
+    rows = list(book.worksheets[0].values)
+    assert [row[1] for row in rows] == ["n", *answer["n"]]
+    names, numbers = book.worksheets[1].values
+    assert names == ("n", "n_low", "n_high", "n_low", "n_low_low", "n_low_high")
+    assert numbers[3] == 2 * numbers[0]

@@ -16,7 +16,7 @@ import pytest
 import discreet as dp
 from discreet import curator
 from discreet.app.cli import COMMANDS, load
-from discreet.curator.budgeted import NOTES
+from discreet.curator.curator import NOTES
 from discreet.tables import schema
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -38,12 +37,6 @@ def classes(rows):
     return list(found.values())
 
 
-def recursive(group, l):  # noqa: E741
-    counts = sorted(Counter(group).values(), reverse=True)
-    rest = sum(counts[l - 1 :])
-    return counts[0] / rest if rest else math.inf
-
-
 def ordered_distance(group, whole):
     values = sorted(set(whole))
     gaps = [abs(np.mean([g <= v for g in group]) - np.mean([w <= v for w in whole])) for v in values]
@@ -59,11 +52,6 @@ def test_every_measure_is_what_its_definition_says(rows):
     assert risk.unique == sum(len(g) == 1 for g in groups) / len(rows)
     assert risk.average == len(groups) / len(rows)
     assert auditing.distinct_l_diversity(table, QI, "s") == min(len(set(g)) for g in groups)
-    entropies = [-sum(n / len(g) * math.log(n / len(g)) for n in Counter(g).values()) for g in groups]
-    assert auditing.entropy_l_diversity(table, QI, "s") == pytest.approx(math.exp(min(entropies)))
-    assert auditing.recursive_l_diversity(table, QI, "s", l=2) == pytest.approx(
-        max(recursive(g, 2) for g in groups)
-    )
     all_, each = Counter(whole), [Counter(g) for g in groups]
     tv = [sum(abs(c[v] / c.total() - all_[v] / len(whole)) for v in all_) / 2 for c in each]
     assert auditing.t_closeness(table, QI, "s") == pytest.approx(max(tv), abs=1e-12)
@@ -71,14 +59,6 @@ def test_every_measure_is_what_its_definition_says(rows):
     assert auditing.t_closeness(table, QI, "s", ordered=True) == pytest.approx(wanted, abs=1e-12)
     alone = sum(len(g) for g in groups if len(set(g)) == 1)
     assert auditing.homogeneity(table, QI, "s").found == alone
-
-
-def test_delta_presence_is_the_share_of_each_class_that_is_inside():
-    population = {"zip": [1, 1, 1, 1, 2, 2, 3]}
-    assert auditing.delta_presence({"zip": [1, 2, 2]}, population, ["zip"]) == (0.0, 1.0)
-    assert auditing.delta_presence({"zip": [1, 2]}, {"zip": [1, 1, 2, 2]}, ["zip"]) == (0.5, 0.5)
-    with pytest.raises(InvalidInput, match="population"):
-        auditing.delta_presence({"zip": [9]}, population, ["zip"])
 
 
 def test_two_hundred_thousand_rows_are_measured_without_a_loop_over_them():
@@ -107,7 +87,6 @@ def test_sources_engines_and_mappings_are_all_tables():
     odd = {"age{": [1, 1], 'a"b': [2, 2], "s;": [None, "x"]}
     assert auditing.k_anonymity(odd, ["age{", 'a"b']) == 2
     assert auditing.homogeneity(odd, ["age{"], "s;").found == 0
-    assert auditing.delta_presence(odd, odd, ["age{"]) == (1.0, 1.0)
     both = auditing.intersection(
         odd, odd, person="s;", first_class=["age{"], second_class=['a"b'], sensitive="s;"
     )
@@ -250,8 +229,6 @@ def test_popular_ratings_alone_do_not_stand_out():
 def test_bad_arguments_are_refused():
     with pytest.raises(InvalidInput, match="'least squares' or 'lp'"):
         auditing.reconstruct(lambda g: 0, 3, method="guess")
-    with pytest.raises(InvalidInput, match="l must be an integer of at least 1"):
-        auditing.recursive_l_diversity({"a": [1], "s": [1]}, ["a"], "s", l=0)
     with pytest.raises(InvalidInput, match="width must be above zero"):
         auditing.ToInterval(0)
 

@@ -57,10 +57,6 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {
         "'__N' has a name",
         lambda: auditing.t_closeness({"__N": [1, 1, 2], "ill": TABLE["ill"]}, ["__N"], "ill"),
     ),
-    "an empty population": (
-        "population is empty",
-        lambda: auditing.delta_presence({"zip": ["1"][:0]}, {"zip": ["1"][:0]}, ["zip"]),
-    ),
     "no columns to generalize": ("identifiers", lambda: auditing.mondrian(TABLE, [], 1)),
     "a class below 0": ("0 to 2", lambda: auditing.margins([[1.0, 2.0, 3.0]], [-1])),
     "a class that is none": ("0 to 2", lambda: auditing.margins([[1.0, 2.0, 3.0]], [3])),

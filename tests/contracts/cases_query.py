@@ -69,6 +69,14 @@ CASES = [
         delta=0.3,
     ),
     case(
+        "too few people are hidden",
+        "SELECT COUNT(*) AS n FROM people",
+        lambda r: bool(r.value.rows) and r.value["n"][0] > 3,
+        epsilon=5,
+        rows=1,
+        min_people=1,
+    ),
+    case(
         "most common value",
         "SELECT MODE(k) AS m, COUNT(*) AS n FROM people",
         lambda r: r.value["m"][0],

@@ -8,7 +8,7 @@ from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, 
 from discreet.mechanisms.bounds import HistogramBounds
 from discreet.mechanisms.means import Mean, MeanWithFoundBounds, Variance
 from discreet.mechanisms.protocols import Sensitivity
-from discreet.mechanisms.quantiles import ApproximateQuantiles, MinMax, Quantile
+from discreet.mechanisms.quantiles import ApproximateQuantiles, Quantile
 from discreet.mechanisms.selection import CellCounts, CellDistances, RealScores, Select
 from discreet.mechanisms.selectors import ExponentialMechanism, PermuteAndFlip, ReportNoisyMax, TopK
 from discreet.mechanisms.statistics import Histogram, Trusted
@@ -118,11 +118,6 @@ CASES = [
     case("median, replace", lambda p: Quantile(public=p, q=0.5, epsilon=1, **COLUMN), above(4), REPLACE),
     case(
         "ninth decile, zero out", lambda p: Quantile(public=p, q=0.9, epsilon=1, **COLUMN), above(5), ZERO_OUT
-    ),
-    case(
-        "where the data ends",
-        lambda p: MinMax(public=p, epsilon=2, outside=1, **COLUMN),
-        lambda r: (r.value.lower > 2, r.value.upper > 6),
     ),
     case(
         "quartiles",

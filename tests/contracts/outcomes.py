@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from discreet._public import ADD_REMOVE, Boolean, Bounds, Categories, Dates, Public
-from discreet.curator import budgeted
+from discreet.curator import door
 from discreet.curator.ledger import Ledger
 from discreet.sampling import SeededEntropy
 
@@ -44,7 +44,7 @@ class Replayed(SeededEntropy):
 def replayed(seed: int) -> Iterator[None]:
     """Let every curator that is opened in the block draw the same bits each time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(budgeted, "Entropy", lambda: Replayed(seed))
+        patch.setattr(door, "Entropy", lambda: Replayed(seed))
         yield
 
 

@@ -192,21 +192,6 @@ NUMBERS = ["1", None, math.nan, Decimal("sNaN"), [[0.0]], [1.0], True, 1j, {}]
 SMALL: dict[str, Any] = {"epsilon": 1, "low": -1, "high": 1, "steps": 4}
 POINTS = (-1, -0.5, 0.1, 1, 7)
 
-RAPPOR = local.Rappor(epsilon=2, bits=4, hashes=2, cohorts=1)
-
-
-def apart(rappor: local.Rappor) -> tuple[str, ...]:
-    """Words of which the first two share no bit of their filters, and have as many as there are hashes."""
-    words = [f"word {i}" for i in range(200)]
-    full = [w for w in words if rappor.filter(w, 0).sum() == rappor.hashes]
-    return (
-        full[0],
-        next(w for w in full if not (rappor.filter(w, 0) & rappor.filter(full[0], 0)).any()),
-        "a",
-        "b",
-    )
-
-
 CASES = [
     RandomizerCase(
         name="kary",
@@ -273,14 +258,6 @@ CASES = [
         values=range(3),
         wrong=CODES,
         outside=0,
-    ),
-    RandomizerCase(
-        name="rappor",
-        randomizer=RAPPOR,
-        values=apart(RAPPOR),
-        wrong=[3, None, ["a", 3], {}],
-        outside="",
-        batch=["a", "b"],
     ),
     RandomizerCase(
         name="duchi", randomizer=local.DuchiMean(**SMALL), values=POINTS, wrong=NUMBERS, outside=-1

@@ -192,6 +192,11 @@ QUESTIONS = [
     "SELECT COUNT(*) FROM p WHERE EXISTS (SELECT 1 FROM v WHERE who = id)",
     "SELECT COUNT(*) FROM p JOIN names ON p.tag = names.tag",
     "SELECT COUNT(DISTINCT tag) FROM p",
+    "SELECT COUNT(*) FROM (SELECT id, tag, x FROM p UNION ALL SELECT who, NULL, cost FROM v) AS u",
+    "SELECT COUNT(DISTINCT id) FROM (SELECT who AS id FROM v UNION ALL SELECT id FROM p WHERE x > 3 UNION ALL "
+    "SELECT a.id FROM p AS a JOIN v ON a.id = who) AS u",
+    "SELECT COUNT(*) FROM p WHERE EXISTS (SELECT 1 FROM v WHERE who = id AND cost <> x)",
+    "SELECT COUNT(*) FROM p WHERE NOT EXISTS (SELECT 1 FROM names WHERE names.tag <> p.tag)",
 ]
 
 
@@ -202,6 +207,13 @@ def answers(rows, limit):
     each, other = Counter(id_ for id_, _ in mine), Counter(canonical(who) for who, _ in v if who is not None)
     listed = {canonical(tag) for (tag,) in names}
     tagged = Counter(id_ for id_, tag in mine if tag in listed)
+    costs = {(canonical(who), cost) for who, cost in v if who is not None}
+    elsewhere = Counter(
+        canonical(id_)
+        for id_, _, x, _ in p
+        if any(who == canonical(id_) and cost != x for who, cost in costs)
+    )
+    alike = Counter(id_ for id_, tag in mine if tag is None or not listed - {tag})
     return [
         len(each),
         sum(min(n, limit) for n in each.values()),
@@ -210,6 +222,10 @@ def answers(rows, limit):
         sum(min(n, limit) for u, n in each.items() if u in other),
         sum(min(n, limit) for n in tagged.values()),
         len({tag for _, tag in mine if tag is not None}),
+        sum(min(n, limit) for n in (each + other).values()),
+        len(other.keys() | {canonical(id_) for id_, _, x, _ in p if id_ is not None and x > 3}),
+        sum(min(n, limit) for n in elsewhere.values()),
+        sum(min(n, limit) for n in alike.values()),
     ]
 
 
@@ -228,6 +244,8 @@ MOVED = [
     "SELECT g, COUNT(*), SUM(cost), COUNT(DISTINCT tag) FROM p JOIN v ON id = who GROUP BY g",
     PER_PERSON,
     "SELECT tag, COUNT(*) FROM p GROUP BY tag",
+    "SELECT FLOOR(x / 3), COUNT(*), SUM(x) FROM (SELECT x FROM p UNION ALL SELECT cost FROM v) AS u GROUP BY 1",
+    "SELECT g, COUNT(*), SUM(x) FROM p WHERE EXISTS (SELECT 1 FROM v WHERE who = id AND cost < x) GROUP BY g",
 ]
 
 
@@ -271,7 +289,7 @@ UNLIKE = {
 def test_ids_of_kinds_that_never_match_are_refused_by_name(kinds, opened):
     facts = public()
     engine = opened(kinds[0], rows_of(*kinds), facts, kinds[1])
-    joins = [sql for sql in QUESTIONS if "v" in sql.replace("FROM p", "").split() or "who" in sql]
+    joins = [sql for sql in QUESTIONS if "who" in sql]
     asked = [Query(sql=sql, public=facts, epsilon=1, delta=1e-6) for sql in joins]
     asked += [
         Query(sql="SELECT COUNT(*) FROM p JOIN names ON p.tag = names.tag", public=facts, epsilon=1),

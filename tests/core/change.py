@@ -42,6 +42,11 @@ def exact_of_all(query: Query, worlds: Worlds, key: int = KEY) -> Table:
     for world in range(worlds.size):
         worlds.world = world
         exacts.append(query._measure(worlds, key))
+    return table_of(query, exacts)
+
+
+def table_of(query: Query, exacts: list[Exact]) -> Table:
+    """The exact integers of some tables, by the groups of all of them."""
     named = [_named(e.keys) for e in exacts]
     keys = list(dict.fromkeys(key for own in named for key in own))
     index = {k: i for i, k in enumerate(keys)}

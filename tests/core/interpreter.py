@@ -96,7 +96,7 @@ class Interpreter:
     def _names(self, node: exp.Expr) -> list[str]:
         """The columns of an item of FROM that has no rows."""
         if isinstance(node, exp.Subquery):
-            return [item.alias_or_name for item in node.this.expressions]
+            return [item.alias_or_name for item in node.this.selects]
         main = node.name == self.public.table
         if main:
             schema, unit = self.public.schema, self.public.unit.column
@@ -105,8 +105,12 @@ class Interpreter:
             schema, unit = other.schema, other.unit
         return [*(name for name, _ in schema), *([unit] if unit else [])]
 
-    def select(self, select: exp.Select) -> list[tuple[dict[str, Value], Any]]:
+    def select(self, select: exp.Query) -> list[tuple[dict[str, Value], Any]]:
         """The rows of a sub-query, each with its owner: a group of its GROUP BY has rows of one owner only."""
+        if isinstance(select, exp.Union):
+            names = [item.alias_or_name for item in select.selects]
+            both = [*self.select(select.this), *self.select(select.expression)]
+            return [(dict(zip(names, row.values(), strict=True)), owner) for row, owner in both]
         rows = self.rows(select)
         group, distinct = select.args.get("group"), select.args.get("distinct")
         items = {item.alias_or_name: item.unalias() for item in select.expressions}
@@ -301,7 +305,7 @@ class Question:
                 yield Part("rows")
             elif isinstance(node.this, exp.Distinct):
                 (inner,) = node.this.expressions
-                yield Part("units" if inner.name in ("id", "who") else "distinct", inner)
+                yield Part("units" if inner.name in ("id", "who", "i") else "distinct", inner)
             else:
                 yield Part("present", node.this)
         elif isinstance(node, exp.Sum):
@@ -371,6 +375,13 @@ class Question:
             for fact in (dict(schema).get(node.name) for schema in schemas):
                 if isinstance(fact, Bounds):
                     return float(fact.lower), float(fact.upper), False
+            for union in self.tree.find_all(exp.Union):
+                if node.name in union.named_selects and node.name not in ("n", "k"):
+                    i = union.named_selects.index(node.name)
+                    sides = [
+                        self.range_of(part.selects[i].unalias()) for part in (union.this, union.expression)
+                    ]
+                    return min(low for low, _, _ in sides), max(high for _, high, _ in sides), False
             return -math.inf, math.inf, node.name in ("n", "k")
         if isinstance(node, exp.Anonymous):
             _, _, whole = self.range_of(node.expressions[0])

@@ -178,6 +178,10 @@ def row_worlds(contents: Sequence[Content], **how: Any) -> Worlds:
 
 _PER_PERSON = "(SELECT id, COUNT(*) AS n, SUM(spend) AS total, MIN(spend) AS low FROM people GROUP BY id)"
 
+# rows of two private tables, each with its person
+_BOTH = "(SELECT id AS i, age AS x, town AS t FROM people UNION ALL SELECT who, cost, place FROM visits) AS u"
+_ELSEWHERE = "SELECT 1 FROM visits WHERE who = id AND place <> people.town"
+
 PERSON = (
     Shape("count", "SELECT COUNT(*) FROM people"),
     Shape("count replaced", "SELECT COUNT(*) FROM people", neighbors="replace"),
@@ -309,6 +313,66 @@ PERSON = (
     ),
     Shape("most common replaced", "SELECT MODE(region) FROM people", neighbors="replace"),
     Shape("only visits", "SELECT COUNT(DISTINCT who), SUM(cost) FROM visits"),
+    Shape("rows of two tables", f"SELECT COUNT(*), SUM(x) FROM {_BOTH}"),
+    Shape(
+        "one table twice",
+        "SELECT SUM(x) FROM (SELECT age AS x FROM people UNION ALL SELECT age FROM people) AS u",
+    ),
+    Shape("rows of two tables by place", f"SELECT t, COUNT(*) FROM {_BOTH} GROUP BY t", groups=2),
+    Shape("rows of two tables, by sign", f"SELECT x > 0, COUNT(*), SUM(x) FROM {_BOTH} GROUP BY 1", groups=1),
+    Shape("people of two tables", f"SELECT COUNT(DISTINCT i) FROM {_BOTH}"),
+    Shape(
+        "rows of two tables per person",
+        f"SELECT SUM(CLAMP(n, 0, 5)) FROM (SELECT i, COUNT(*) AS n, SUM(x) AS s FROM {_BOTH} GROUP BY i) AS p WHERE s <> 0",
+    ),
+    Shape(
+        "a fold beside rows",
+        f"SELECT SUM(CLAMP(x, 0, 3)) FROM (SELECT id, n AS x FROM {_PER_PERSON} AS p UNION ALL SELECT who, cost FROM visits) AS u",
+    ),
+    Shape("people joined with two tables", f"SELECT COUNT(*) FROM people JOIN {_BOTH} ON people.id = u.i"),
+    Shape(
+        "people left joined with two tables",
+        f"SELECT COUNT(x) FROM people LEFT JOIN {_BOTH} ON people.id = u.i",
+    ),
+    Shape("two tables joined with towns", f"SELECT SUM(size) FROM {_BOTH} JOIN towns ON u.t = towns.town"),
+    Shape(
+        "two folds",
+        f"SELECT COUNT(*) FROM (SELECT id FROM {_PER_PERSON} AS p UNION ALL SELECT DISTINCT who FROM visits) AS u",
+    ),
+    Shape(
+        "two tables have it", f"SELECT COUNT(*) FROM people WHERE id IN (SELECT i FROM {_BOTH} WHERE x > 1)"
+    ),
+    Shape(
+        "two tables, one without rows",
+        "SELECT COUNT(*) FROM (SELECT id, age FROM people UNION ALL SELECT who, cost FROM visits WHERE cost > 1 AND cost IS NULL) AS u",
+    ),
+    Shape("median of two tables", f"SELECT MEDIAN(ROUND(x)) FROM {_BOTH}", neighbors="replace"),
+    Shape("values of two tables", f"SELECT COUNT(DISTINCT t) FROM {_BOTH}", rows=1),
+    Shape(
+        "public rows of two tables",
+        "SELECT COUNT(*) FROM people JOIN (SELECT town AS t FROM towns UNION ALL SELECT code FROM codes) AS u "
+        "ON people.town = u.t",
+    ),
+    Shape("another place", f"SELECT COUNT(*) FROM people WHERE EXISTS ({_ELSEWHERE})"),
+    Shape("no other place", f"SELECT COUNT(*) FROM people WHERE NOT EXISTS ({_ELSEWHERE} AND cost < 0)"),
+    Shape(
+        "spends more than a visit",
+        "SELECT region, COUNT(*) FROM people WHERE EXISTS (SELECT 1 FROM visits WHERE who = id AND cost < people.spend) "
+        "GROUP BY region",
+    ),
+    Shape(
+        "two marks, one within a fold",
+        f"SELECT COUNT(*) FROM (SELECT id, town, COUNT(*) AS n FROM people WHERE EXISTS ({_ELSEWHERE}) GROUP BY id, town) "
+        "AS p WHERE NOT EXISTS (SELECT 1 FROM visits WHERE who = p.id AND cost < p.n)",
+    ),
+    Shape(
+        "less than some town",
+        "SELECT COUNT(*) FROM people WHERE EXISTS (SELECT 1 FROM towns WHERE size > people.age OR people.spend IS NULL)",
+    ),
+    Shape(
+        "two tables, one of another place",
+        f"SELECT COUNT(*) FROM {_BOTH} WHERE EXISTS (SELECT 1 FROM visits WHERE who = u.i AND place <> u.t)",
+    ),
 )
 
 ROW = (
@@ -363,6 +427,11 @@ ROW = (
     Shape(
         "rows with codes",
         "SELECT label, COUNT(*) FROM people JOIN codes ON town = code GROUP BY label",
+        unit="row",
+    ),
+    Shape(
+        "rows below a town",
+        "SELECT COUNT(*) FROM people WHERE EXISTS (SELECT 1 FROM towns WHERE size > people.age)",
         unit="row",
     ),
     Shape("rows in towns", "SELECT COUNT(*) FROM people WHERE town IN (SELECT town FROM towns)", unit="row"),

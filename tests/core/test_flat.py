@@ -164,6 +164,17 @@ def test_what_was_tampered_with_is_refused_or_keeps_its_price_often(seed: int) -
     assert sum(outcomes(seed=seed, times=2000)) > 100
 
 
+def test_a_mark_that_counts_without_a_pair_is_refused() -> None:
+    """Its statement could not be written: found by tampering."""
+    sql = "SELECT COUNT(*) FROM people WHERE town NOT IN (SELECT code FROM codes)"
+    query = Query(sql=sql, public=Shape("", "").public(), epsilon=1, rows=1, groups=1)
+    description = json.loads(text_of(query.question))
+    (mark,) = (row for row in description["form"] if row[0] == "mark")
+    mark[4] = ["list"]
+    with pytest.raises(DiscreetError, match="has none"):
+        from_json(description)
+
+
 def _row(i: int, *row: Any) -> Callable[[list[Any]], Any]:
     return lambda form: [*form[:i], list(row), *form[i + 1 :]]
 

@@ -17,12 +17,25 @@ from discreet import Unit
 from discreet.core.domain import boolean, number, text
 from discreet.core.nodes import Call, Column, Expr, Literal, make
 from discreet.core.sources import Filtered, Joined, Marked, Scan, UnitAggregate
+from discreet.query import QueryError
 from discreet.query.plan import Plan
+from discreet.tables import connect
 
 from .shapes import Shape
-from .test_hostile import Hostile, check_price, of_source, rewritten, without_unit
+from .test_hostile import (
+    PEOPLE,
+    VISITS,
+    Hostile,
+    check_price,
+    of_source,
+    read_as,
+    rewritten,
+    union_of,
+    without_unit,
+)
 
 TRUE = boolean(True)
+PEOPLE2 = replace(PEOPLE, prefix="t8")
 _COUNT = "SELECT COUNT(*) FROM"
 _TOWNS = f"{_COUNT} people JOIN towns ON people.town = towns.town"
 _CODES = f"{_COUNT} people JOIN codes ON town = code"
@@ -153,6 +166,20 @@ CASES: tuple[Hostile, ...] = (
         of_public_visits,
     ),
     Hostile(Shape("a text as a condition", _KNOWN, rows=1), kept_where(Column("t0c3", TRUE))),
+    Hostile(
+        Shape("a text that says it is NULL, as a condition", _KNOWN, rows=1),
+        kept_where(Column("t0c3", replace(text(), null=True))),
+    ),
+    Hostile(
+        Shape("a text that says it is NULL, in a union of numbers", "SELECT SUM(age) FROM people", rows=1),
+        read_as(
+            union_of(
+                (VISITS, (Column("t9c1", replace(text(), null=True)),)),
+                (PEOPLE2, (Column("t8c2", number(0, 4)),)),
+            ),
+            number(0, 4),
+        ),
+    ),
     Hostile(Shape("a text under AND", _KNOWN, rows=1), kept_where(Call("and", (_TOWN, Literal(True)), TRUE))),
     Hostile(
         Shape("a text under CASE", "SELECT SUM(age) FROM people WHERE town <> 'z'", rows=1),
@@ -192,6 +219,10 @@ CASES: tuple[Hostile, ...] = (
         folded("c9", _untyped("*", Column("t1c1", number(-2, 3)), Literal(1e300))),
     ),
     Hostile(
+        Shape("a product that overflows in a fold", f"SELECT SUM(CLAMP(n, 0, 1)) FROM {_FOLD}", rows=1),
+        folded("c9", make("*", Column("t1c1", number(-2, 3)), Literal(1e300))),
+    ),
+    Hostile(
         Shape("never missing, as it says", "SELECT COUNT(town) FROM people", rows=1),
         of_argument(Column("t0c3", text(nullable=False))),
     ),
@@ -215,3 +246,27 @@ def test_a_forged_description_is_refused_or_keeps_its_price(
     hostile: Hostile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_price(hostile, monkeypatch)
+
+
+def test_units_that_are_stored_in_two_ways_are_not_put_together() -> None:
+    """The number 1 here and the text 1.0 there may be one person, who would count as two."""
+    union = "(SELECT age AS x FROM people UNION ALL SELECT cost FROM visits) AS u"
+    asked = Shape("", f"SELECT COUNT(*) FROM {union}").query()
+    ids: dict[str, Any] = {"text": ["1.0", "2"], "number": [1.0, 2.0]}
+    for first, second in (("text", "text"), ("text", "number"), ("number", "number")):
+        people = {
+            "id": ids[first],
+            "region": ["n", "s"],
+            "spend": [1.0, 2.0],
+            "age": [1.0, 2.0],
+            "town": ["a", "b"],
+        }
+        related = {"visits": {"who": ids[second], "cost": [1.0, 2.0], "place": ["a", "b"]}}
+        related |= {"towns": {"town": ["a"], "size": [1.0]}, "codes": {"code": ["a"], "label": ["x"]}}
+        engine = connect(people, asked.public, related=related, threads=1)
+        if first == second:
+            asked.rehearse(engine)
+            assert asked._without_noise(engine, 1) == [[4]]
+        else:
+            with pytest.raises(QueryError, match="different types"):
+                asked.rehearse(engine)

@@ -16,9 +16,9 @@ import duckdb
 import pytest
 
 from discreet import DiscreetError
-from discreet.core.domain import number, text
+from discreet.core.domain import ValueDomain, boolean, number, text
 from discreet.core.nodes import Column, Expr, Literal, make
-from discreet.core.sources import Filtered, Joined, Marked, Projected, Scan, UnitAggregate, scans
+from discreet.core.sources import Filtered, Joined, Marked, Projected, Scan, Union, UnitAggregate, scans
 from discreet.query import Query, mechanism
 from discreet.query.plan import Plan, plan
 
@@ -47,6 +47,8 @@ def rewritten(node: Any, change_node: Callable[[Any], Any]) -> Any:
         for f in fields(node)
         if f.name in ("child", "left", "right")
     }
+    if isinstance(node, Union):
+        parts["parts"] = tuple(rewritten(part, change_node) for part in node.parts)
     return change_node(replace(node, **parts))
 
 
@@ -155,6 +157,20 @@ def both(*forges: Callable[[Plan], Plan]) -> Callable[[Plan], Plan]:
     return forge
 
 
+def union_of(*parts: tuple[Any, tuple[Expr, ...]]) -> Union:
+    return Union(tuple(Projected(node, f"u{i}", columns) for i, (node, columns) in enumerate(parts)), "uu")
+
+
+def read_as(union: Union, kind: ValueDomain) -> Callable[[Plan], Plan]:
+    """A plan of COUNT(x) or SUM(x) reads a union instead, whose first column it is asked of."""
+    of_first = Column(f"{union.prefix}p0", kind)
+    return lambda planned: replace(
+        planned,
+        source=union,
+        aggregates=tuple(replace(a, argument=of_first) for a in planned.aggregates),
+    )
+
+
 def narrower(planned: Plan) -> Plan:
     """The range of what is added up is said to be smaller than it is."""
 
@@ -166,6 +182,12 @@ def narrower(planned: Plan) -> Plan:
     )
 
 
+VISITS2 = replace(VISITS, prefix="t8")
+TOWNS = replace(
+    scan_of("SELECT COUNT(*) FROM people JOIN towns ON people.town = towns.town", "towns"), prefix="t8"
+)
+_TOWN_OF_PEOPLE, _PLACE, _PLACE2 = (Column(name, text()) for name in ("t9c3", "t9c1", "t8c1"))
+
 # The honest questions.
 
 _COUNT = "SELECT COUNT(*) FROM"
@@ -174,6 +196,7 @@ _SIGNED = "SELECT SUM(CASE WHEN region IS NULL THEN -1 ELSE 1 END) FROM"
 _MORE = "people JOIN visits ON id = who AND town = place"
 _TWICE = "people AS a JOIN people AS b ON a.id = b.id AND a.town = b.town"
 _EXISTS = f"{_COUNT} people WHERE EXISTS (SELECT 1 FROM visits WHERE who = id AND place = people.town)"
+_LESS = f"{_COUNT} people WHERE EXISTS (SELECT 1 FROM visits WHERE who = id AND cost < people.age)"
 _IN = f"{_COUNT} people WHERE town IN (SELECT code FROM codes)"
 _TOWNS = "people JOIN towns ON people.town = towns.town"
 _FOLD = "(SELECT id, COUNT(*) AS n, SUM(spend) AS total FROM people GROUP BY id) AS p"
@@ -355,6 +378,99 @@ HOSTILE = (
         of_source(only_scan("t0", unit="town"), Scan),
     ),
     Hostile(
+        _asked("rows of people and of a public table", "SELECT COUNT(town) FROM people"),
+        read_as(union_of((PEOPLE, (_TOWN_OF_PEOPLE,)), (TOWNS, (Column("t8c0", text()),))), text()),
+    ),
+    Hostile(
+        _asked("rows of rows, twice", "SELECT COUNT(town) FROM people", unit="row"),
+        read_as(
+            union_of((ROWS, (_TOWN_OF_PEOPLE,)), (replace(ROWS, prefix="t7"), (Column("t7c3", text()),))),
+            text(),
+        ),
+    ),
+    Hostile(
+        _asked("a union under a public name", "SELECT COUNT(town) FROM people"),
+        read_as(union_of((replace(VISITS, private=False), (_PLACE,))), text()),
+    ),
+    Hostile(
+        _asked("a union of a person's rows twice", "SELECT COUNT(town) FROM people", rows=1),
+        read_as(
+            union_of((PEOPLE, (_TOWN_OF_PEOPLE,)), (replace(PEOPLE, prefix="t8"), (Column("t8c3", text()),))),
+            text(),
+        ),
+    ),
+    Hostile(
+        _asked("a union of texts and numbers", "SELECT SUM(age) FROM people"),
+        read_as(
+            union_of((PEOPLE, (_TOWN_OF_PEOPLE,)), (VISITS2, (Column("t8c0", number(-3, 8)),))), number(0, 1)
+        ),
+    ),
+    Hostile(
+        _asked("a union of one column and two", "SELECT COUNT(town) FROM people"),
+        read_as(union_of((PEOPLE, (_TOWN_OF_PEOPLE, _TOWN_OF_PEOPLE)), (VISITS2, (_PLACE2,))), text()),
+    ),
+    Hostile(
+        _asked("a union with a range that is not true", "SELECT SUM(age) FROM people", rows=1),
+        read_as(union_of((VISITS, (Column("t9c0", number(-3, 8)),))), number(0, 1)),
+    ),
+    Hostile(
+        _asked("a union that overflows", "SELECT SUM(age) FROM people", rows=1),
+        read_as(
+            replace(
+                union_of((VISITS, (make("*", Column("t9c0", number(-3, 8)), Literal(1e300)),))), prefix="c9"
+            ),
+            number(0, 1),
+        ),
+    ),
+    Hostile(
+        _asked("a union that names the unit of a part", "SELECT COUNT(town) FROM people"),
+        read_as(union_of((PEOPLE, (Column("t9u", text()),)), (VISITS2, (Column("t8w", text()),))), text()),
+    ),
+    Hostile(
+        _asked(
+            "people left joined with a public union marked by people",
+            "SELECT COUNT(size) FROM people LEFT JOIN towns ON people.town = towns.town",
+            rows=2,
+        ),
+        of_source(
+            lambda node: replace(
+                node,
+                right=Marked(
+                    node.right, "m0", VISITS, (), on=(make("<", Column("t9c0", number(-3, 8)), Literal(3)),)
+                ),
+            ),
+            Joined,
+        ),
+    ),
+    Hostile(
+        _asked("EXISTS of other units, less than", _LESS),
+        of_source(mark_without_unit, Marked),
+    ),
+    Hostile(
+        _asked("NOT EXISTS of other units, less than", _LESS.replace("WHERE EXISTS", "WHERE NOT EXISTS")),
+        of_source(mark_without_unit, Marked),
+    ),
+    Hostile(
+        _asked("EXISTS of any private row on a constant", _LESS),
+        of_source(lambda node: replace(node, pairs=(), on=(Literal(True),)), Marked),
+    ),
+    Hostile(
+        _asked("EXISTS on a column of the writer", _LESS),
+        of_source(lambda node: replace(node, on=(Column("found0", boolean(True)),)), Marked),
+    ),
+    Hostile(
+        _asked("rows marked by rows, less than", _IN, unit="row", rows=1),
+        of_source(
+            lambda node: replace(
+                node,
+                right=ROWS,
+                pairs=(),
+                on=(make("<", Column("t9c2", number(0, 4)), Column("t0c2", number(0, 4))),),
+            ),
+            Marked,
+        ),
+    ),
+    Hostile(
         _asked("two tables of one prefix", f"{_COUNT} people JOIN visits ON id = who"),
         of_source(only_scan("t1", prefix="t0"), Scan),
     ),
@@ -422,7 +538,7 @@ def test_a_hostile_description_is_refused_or_keeps_its_price(
 def test_no_description_says_whose_a_row_is() -> None:
     """Another column as the unit, or several rows of a unit said to be one: no node has a word for it, and a plan
     computes both from its source and the public facts."""
-    for node in (Filtered, Joined, Marked, Projected, UnitAggregate):
+    for node in (Filtered, Joined, Marked, Projected, Union, UnitAggregate):
         assert not {f.name for f in fields(node)} & {"unit", "many", "single", "carried"}
     assert not {f.name for f in fields(Plan) if f.init} & {"unit", "many", "single", "carried"}
     many = plan("SELECT COUNT(*) FROM people", Shape("", "").public())

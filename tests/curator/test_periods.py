@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import discreet as dp
 from discreet import accounting as acc
 from discreet.curator import Budget, Curator, Ledger, Period, Policy, books
-from discreet.curator.policy import stretch
+from discreet.curator.periods import stretch
 from discreet.mechanisms import AboveThreshold, noisy_count
 from discreet.tables import Memory, connect
 from discreet.tables.fit import within

@@ -11,7 +11,7 @@ import discreet as dp
 from discreet import BudgetExceeded, InvalidInput
 from discreet.accounting import PureDP
 from discreet.app.cli import app
-from discreet.curator import Policy, budgeted, ledger
+from discreet.curator import Policy, door, ledger
 from discreet.mechanisms import SparseVector
 
 COUNT = "SELECT COUNT(*) AS n FROM people WHERE age > {}"
@@ -30,7 +30,7 @@ class Clock(dates.datetime):
 
 @pytest.fixture
 def clock(monkeypatch):
-    for module in (budgeted, ledger):
+    for module in (door, ledger):
         monkeypatch.setattr(module, "datetime", Clock)
     monkeypatch.setattr(Clock, "moment", Clock.moment)
     return Clock

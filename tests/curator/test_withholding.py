@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import discreet as dp
-from discreet.curator.budgeted import Withheld
+from discreet.curator.curator import Withheld
 
 TEXT = "SELECT COUNT(*) AS n FROM t WHERE x > {}"
 

@@ -13,7 +13,6 @@ import pytest
 import discreet as dp
 from discreet import auditing
 from discreet._drawing import Markup, Picture, PixelScale, Section, Series, element, markup, page, table
-from discreet.app.cli.train import Page, TrainingCurve
 from discreet.app.web import charts
 from discreet.app.web.rendering import TEMPLATES
 from discreet.synthetic.quality import Drawing, MarginalShares
@@ -24,7 +23,6 @@ NAME = '<script>alert("1")</script>\u202e'
 
 def pictures() -> dict[str, str]:
     """Return everything that draws, with the name in every place that takes a text."""
-    curve = TrainingCurve(title=NAME, note=NAME, points=[(0, 1.0), (1, 2.0), (2, math.inf)])
     lines = (Series(NAME, (0.0, 1.0), (1.0, 2.0)), Series(NAME, (0.0, 1.0), (1.0, 2.0), kind="area"))
     points = Series(NAME, (0.5,), (1.5,), kind="points")
     bars = (Series(NAME, (), (1.0, 2.0)),)
@@ -42,7 +40,6 @@ def pictures() -> dict[str, str]:
         "console's errors": charts.expected([NAME], [1.0], 0.95),
         "console's steps": charts.steps(steps, datetime(2026, 1, 3, tzinfo=UTC), 3.0, NAME),
         "section": markup(Markup("<div>"), section.html(), Markup("</div>")),
-        "training": Page(title=NAME, summary=NAME, facts=[(NAME, NAME)], curves=[curve]).html(),
         "notebook": notebook(),
         "audit": replace(report, attack=NAME, guessed=NAME).html(),
     }

@@ -225,7 +225,7 @@ def facts(ledger: Ledger) -> dict[str, Any]:
     """What must stay the same for ever, whatever classes are called: the head, every account, every stored
     release."""
     importlib.import_module("discreet.query")  # answers are decoded by their own package
-    stored = [values.decode(entry.body["value"]) for entry in ledger.entries() if "value" in entry.body]
+    stored = [values.decode(ledger.value(entry.body)) for entry in ledger.entries() if "value" in entry.body]
     return {
         "anchor": str(ledger.anchor),
         "kinds": [entry.kind for entry in ledger.entries()],

@@ -62,11 +62,11 @@ def test_what_the_page_names_is_there(name: str) -> None:
 
 def test_the_test_of_names_has_teeth() -> None:
     assert len(NAMED) > 60
-    assert {"curator.curator.Curator.ask", "query.price.allocate", "app.web.wire.ask"} <= set(NAMED)
+    assert {"curator.door.Door.ask", "query.price.allocate", "app.web.wire.ask"} <= set(NAMED)
     with pytest.raises(ModuleNotFoundError, match="kurator"):
         resolve("kurator")
     with pytest.raises(AttributeError):
-        resolve("curator.curator.Curator.answer_for_free")
+        resolve("curator.door.Door.answer_for_free")
 
 
 def test_the_steps_of_a_question_are_taken_in_the_order_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_the_steps_of_a_question_are_taken_in_the_order_of_the_page(monkeypatch:
     after it."""
     import discreet as dp
     from discreet.core import exact, question
-    from discreet.curator import curator, ledger
+    from discreet.curator import door, ledger
     from discreet.query import mechanism
 
     taken: list[str] = []
@@ -94,7 +94,7 @@ def test_the_steps_of_a_question_are_taken_in_the_order_of_the_page(monkeypatch:
     )  # fmt: skip
     note(mechanism, "plan", "query.plan.plan")
     note(mechanism, "allocate", "query.price.allocate")
-    note(curator, "check_mechanism", "curator.identities.check_mechanism")
+    note(door, "check_mechanism", "curator.identities.check_mechanism")
     note(ledger.Writer, "append", "curator.ledger.Writer.append")
     note(question, "measure", "core.exact.measure")
     note(mechanism, "table", "query.release.table")

@@ -73,7 +73,7 @@ def test_the_commands_are_those_of_the_command_line(options: dict[str, Any]) -> 
     assert (options["host"], options["port"], options["behind_tls"]) == ("0.0.0.0", PORT, True)
     assert options["ledger"] in (None, BOOKS)
     # refuses what would send tokens in the clear
-    module._check_tls(options["host"], options["certificate"], options["key"], options["behind_tls"])
+    module.check_tls(options["host"], options["certificate"], options["key"], options["behind_tls"])
 
 
 def test_the_settings_of_a_command_are_accepted(

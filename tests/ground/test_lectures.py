@@ -17,15 +17,15 @@ from .test_pages import LECTURES, TERMS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGE = DOCS / "lectures.md"
-ROW = re.compile(r"^\| (.+?) \| `(.+?)` \| \[.+?\]\((.+?)\) \| `(.+?)` \| (.+?) \|$", re.M)
+ROW = re.compile(r"^\| (.+?) \| `(.+?)` \| \[.+?\]\((.+?)\) \| (.+?) \| `([^`|]+?)` \|$", re.M)
 
 
 class Topic(NamedTuple):
     topic: str
     name: str
     page: str
-    test: str
     value: str
+    test: str
 
 
 TOPICS = [Topic(*row) for row in ROW.findall(PAGE.read_text())]

@@ -93,7 +93,7 @@ def test_memory_refuses_what_does_not_fit():
         Memory({"a": [[1], [2, 3]]})
     with pytest.raises(InvalidInput, match="declares"):
         Memory({"a": [1]}, Public(schema={"b": Bounds(0, 1)}))
-    with pytest.raises(InvalidInput, match="unit's column 'id'"):
+    with pytest.raises(InvalidInput, match="unit's column is 'id'"):
         Memory({"a": [1]}, Public(unit=Unit("id")))
     with pytest.raises(InvalidInput, match="no column 'z'"):
         list(Memory({"a": [1]}).batches(["z"]))

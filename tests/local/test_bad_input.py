@@ -100,8 +100,6 @@ def test_reports_of_another_randomizer_or_epsilon_are_neither_estimated_nor_shuf
             lambda: local.LongTermResponse(epsilon=1, first_epsilon=1, domain=3),
             "first_epsilon must be below epsilon = 1",
         ),
-        (lambda: local.Rappor(epsilon=1, p=0.5, q=0.5 + 1e-15), "p must be below q = 0"),
-        (lambda: local.Rappor(epsilon=1, bits=2, hashes=3), "hashes must be at most the 2 bits"),
         (
             lambda: local.LocalHashing(epsilon=1, domain=9, buckets=3),
             r"buckets must be a power of two from 2 to 2\*\*30",
@@ -128,15 +126,6 @@ def test_reports_of_another_randomizer_or_epsilon_are_neither_estimated_nor_shuf
             lambda: local.LongTermResponse(epsilon=2, first_epsilon=1, domain=3).report(3, entropy=Entropy()),
             "this is not what `start` returned",
         ),
-        (
-            lambda: local.Rappor(epsilon=2, bits=4).report(None, entropy=Entropy()),
-            "this is not what `start` returned",
-        ),
-        (
-            lambda: local.Rappor(epsilon=2, bits=4).report([0, [1, 1]], entropy=Entropy()),
-            "this is not what `start` returned",
-        ),
-        (lambda: local.Rappor(epsilon=2).decode([[0] * 33], [3]), "a value must be a word"),
         # its reports can be drawn, but 2**40 shares cannot be held
         (
             lambda: local.KaryResponse(epsilon=40, domain=1 << 40),
@@ -150,11 +139,6 @@ def test_reports_of_another_randomizer_or_epsilon_are_neither_estimated_nor_shuf
         (
             lambda: local.expectation_maximization(local.DesignResponse(design=ONE_UNUSED), [0, 1, 2]),
             "some reports cannot come from this randomizer",
-        ),
-        # a word listed twice got a part of its share, or nothing
-        (
-            lambda: local.Rappor(epsilon=2).decode([[0] * 33], ["a", b"a"]),
-            "some words are listed twice, and their share",
         ),
         (
             lambda: local.LocalHashing(epsilon=1, domain=1 << 30).mean_squared_error(0),
@@ -189,7 +173,6 @@ def test_extreme_values_are_clamped_or_kept() -> None:
     assert set(mean.respond([math.inf, -math.inf, 1e300], entropy=SeededEntropy(1)).data.tolist()) <= {0, 1}
     third = local.DuchiMean(epsilon=1, low=Fraction(1, 3), high=1)
     assert isinstance(third.respond(10**400, entropy=SeededEntropy(1)), int)
-    assert len(local.Rappor(epsilon=2, bits=4).respond("\ud800", entropy=SeededEntropy(1))) == 5
     assert isinstance(local.best(epsilon=1, domain=1 << 50, people=10), local.LocalHashing)
     # k-ary response had the smallest error here, and its estimate did not fit into any memory
     chosen = local.best(epsilon=40, domain=1 << 40, people=10)
@@ -224,7 +207,6 @@ def test_reports_may_be_unsigned_integers() -> None:
     "build",
     [
         lambda: local.SymmetricUnary(epsilon=1e-12, domain=3),
-        lambda: local.Rappor(epsilon=1e-12),
     ],
 )
 def test_an_epsilon_that_is_too_small_is_named_as_it_was_given(build: Any) -> None:

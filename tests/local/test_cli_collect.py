@@ -1,4 +1,4 @@
-"""`discreet collect`, as a collector and people use it; and the picture of local against central."""
+"""`discreet collect`, as a collector and people use it; and the errors of local against central."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from discreet import InvalidInput
-from discreet.app import plots
 from discreet.app.cli import app
 from discreet.sampling import SeededEntropy
+
+from . import central
 
 runner = CliRunner()
 
@@ -101,7 +102,7 @@ def test_a_hostile_file_of_reports_is_refused_or_shown_as_text(folder: Path) -> 
 
 
 def test_a_local_epsilon_is_never_below_that_of_all() -> None:
-    assert plots.local_epsilon(20.0, 1000, 1e-6) >= 20
+    assert central.local_epsilon(20.0, 1000, 1e-6) >= 20
 
 
 def test_the_client_for_a_web_page_is_written(folder: Path) -> None:
@@ -111,28 +112,12 @@ def test_the_client_for_a_web_page_is_written(folder: Path) -> None:
     assert "getRandomValues" in Path("page/discreet-local.mjs").read_text()
 
 
-def test_local_errors_grow_with_the_root_of_the_people_and_central_ones_do_not(tmp_path: Path) -> None:
+def test_local_errors_grow_with_the_root_of_the_people_and_central_ones_do_not() -> None:
     counts = (100, 10_000)
-    curves = plots.measure_counts(epsilon=1, counts=counts, runs=400, entropy=SeededEntropy(1))
+    curves = central.measure_counts(epsilon=1, counts=counts, runs=400, entropy=SeededEntropy(1))
     local_growth, central_growth = (curves[name][1] / curves[name][0] for name in ("local", "central"))
     assert 8.3 < local_growth < 12
     assert 0.8 < central_growth < 1.25
     assert curves["local"][1] == pytest.approx(math.sqrt(10_000 * math.e) / (math.e - 1), rel=0.15)
     assert curves["central"][1] < curves["shuffled"][1] < curves["local"][1] / 5
-    path = plots.against_central(tmp_path / "local.png", counts, curves, 1.0)
-    assert path.stat().st_size > 10_000
     assert np.isfinite(list(curves.values())).all()
-
-
-def test_the_comparison_is_a_table_or_json_and_a_picture(folder: Path) -> None:
-    told = json.loads(run("compare", "--runs", "20", "--out", "one.png", "--json"))
-    assert told["people"] == [100, 1000, 10_000, 100_000]
-    assert {name: len(errors) for name, errors in told["errors"].items()} == {
-        "central": 4,
-        "shuffled": 4,
-        "local": 4,
-    }
-    assert Path(told["picture"]).samefile("one.png")
-    shown = run("compare", "--runs", "20", "--out", "two.png")
-    assert "picture saved as two.png" in shown
-    assert "shuffled" in shown

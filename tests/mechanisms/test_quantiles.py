@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet import accounting
-from discreet._errors import DiscreetError, InvalidInput, PrivateFact, Unsupported
+from discreet._errors import InvalidInput, PrivateFact, Unsupported
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Public, Unit
 from discreet._registry import from_json, to_json
 from discreet.mechanisms.quantiles import (
     ApproximateQuantiles,
     Median,
-    MinMax,
     Quantile,
     _runs,
     quantile_costs,
@@ -337,75 +336,9 @@ def test_jitter_tells_equal_values_apart():
 # --- where the data ends ------------------------------------------------------------------------------------
 
 
-def end_law(rows, outside, rate, upper):
-    def cost(t):
-        beyond = sum(v > t for v in rows) if upper else sum(v < t for v in rows)
-        return max(0, beyond - outside, outside - beyond - sum(v == t for v in rows))
-
-    terms = {t: mp.exp(-mp.mpf(rate.numerator) / rate.denominator * cost(t)) for t in range(TOP + 1)}
-    return {t: x / mp.fsum(terms.values()) for t, x in terms.items()}
-
-
-@given(
-    rows=st.lists(st.integers(0, TOP), max_size=7),
-    old=st.integers(0, TOP),
-    new=st.integers(0, TOP),
-    upper=st.booleans(),
-)
-@settings(max_examples=40, deadline=None)
-def test_each_end_is_half_epsilon_dp_under_replace_and_so_under_all(rows, old, new, upper):
-    rate = MinMax(public=facts(), column="v", epsilon=2, step=1, outside=1)._exponential_mechanism().rate
-    assert rate == Fraction(1, 2)
-    ends = [end_law(r, 1, rate, upper) for r in ([*rows, old], [*rows, new], rows)]
-    assert max(worst_ratio(a, b) for a, b in itertools.combinations(ends, 2)) <= 1 + 1e-12
-
-
-def test_the_ends_follow_their_law():
-    public, entropy, rows = facts(), SeededEntropy(16), [1, 2, 2, 4]
-    mechanism = MinMax(public=public, column="v", epsilon=4, step=1, outside=1)
-    lower, upper = (end_law(rows, 1, Fraction(1), side) for side in (False, True))
-    expected = {}
-    for (a, pa), (b, pb) in itertools.product(lower.items(), upper.items()):
-        low, high = min(a, b), max(max(a, b), min(a, b) + 1)
-        expected[low, high] = expected.get((low, high), 0) + pa * pb
-    source = column(rows, public)
-
-    def draw():
-        found = mechanism(source, entropy=entropy).value
-        return found.lower, found.upper
-
-    assert_law(draw, expected, 1500)
-
-
-def test_about_as_many_rows_lie_outside_as_were_asked_for():
-    public = facts(top=10**6)
-    rows, entropy, n = np.arange(1, 2001) * 400.0, SeededEntropy(17), 200
-    mechanism = MinMax(public=public, column="v", epsilon=2, step=1)
-    assert mechanism.outside == math.floor(
-        2 * math.log(10**6 * 100)
-    )  # (1 / rate) ln(points / failure) = 36.8
-    source, limit, failures = column(rows, public), mechanism.error(0.9), 0
-    for _ in range(n):
-        found = mechanism(source, entropy=entropy).value
-        below, above = (rows < found.lower).sum(), (rows > found.upper).sum()
-        failures += max(abs(below - mechanism.outside), abs(above - mechanism.outside)) > limit + 1
-    assert_rarely(failures, n, 0.1)
-
-
-@for_each("value", [2.1e17, 2.1e17 + 4096])
-def test_ends_that_are_one_float_make_bounds_all_the_same(value):
-    # An error here would come after the charge, and tell that all rows are alike.
-    public = Public(schema={"v": Bounds(0, 3.8e17)})
-    mechanism = MinMax(public=public, column="v", epsilon=1000, step=Fraction(1, 3), outside=1)
-    bounds = mechanism(column([value] * 50, public), entropy=SeededEntropy(1)).value
-    assert bounds.lower <= value <= bounds.upper <= value * (1 + 1e-15)
-
-
 def test_errors_are_known_at_the_largest_confidence_below_one():
     highest, public = math.nextafter(1, 0), facts()
-    ends = MinMax(public=public, column="v", epsilon=1, step=1)
     many = ApproximateQuantiles(public=public, column="v", qs=(0.25, 0.5, 0.75), epsilon=1, step=1)
-    assert ends.error(0.99) < ends.error(highest)
     assert all(a < b for a, b in zip(many.error(0.99), many.error(highest), strict=True))
 
 
@@ -463,8 +396,6 @@ def test_undeclared_columns_categories_and_units_of_many_rows_are_refused():
         Quantile(public=Public(schema={"v": Categories(["a"])}), column="v", **build)
     with pytest.raises(Unsupported, match="the unit of privacy is all rows of"):
         Quantile(public=facts(unit=Unit("person")), column="v", **build)
-    with pytest.raises(DiscreetError, match="outside must be an integer of at least 0"):
-        MinMax(public=facts(), column="v", epsilon=1, step=1, outside=-1)
 
 
 def test_many_quantiles_need_a_common_denominator_so_that_costs_stay_in_64_bits() -> None:

@@ -107,7 +107,7 @@ def test_the_limit_of_time_stops_choices_too(monkeypatch):
         looks.append(held.sleep(0.125))
         return held.now
 
-    monkeypatch.setattr("discreet.tables.engines.base.time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr("discreet.tables.engines.table_engine.time", SimpleNamespace(monotonic=monotonic))
     public = Public(schema={"g": Bounds(0, 59_999), "y": Bounds(-20.0, 20.0)}, table="t")
     engine = connect({"g": [1, 2], "y": [0.5, 1.5]}, public, threads=1, seconds=0.5)
     query = Query(sql="SELECT g, MEDIAN(y) FROM t GROUP BY g", public=public, epsilon=1)

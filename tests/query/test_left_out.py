@@ -48,3 +48,12 @@ def test_counts_that_are_answered_together_say_it_too():
     assert NO_ID in second
     assert NUMBERS not in second
     assert set(workload.preview().notes) == {*first, *second}
+
+
+def test_a_row_that_a_join_repeats_is_called_a_row():
+    wards = dp.Related(name="p", schema={"ward": dp.Categories(["A", "B"])})
+    public = dp.Public(schema=SCHEMA, table="t", unit=dp.rows(), tables=(wards,))
+    sql = "SELECT COUNT(*) AS n FROM t JOIN p ON t.ward = p.ward WHERE p.ward = 'A'"
+    notes = Query(sql=sql, public=public, epsilon=1, rows=2).preview().notes
+    assert notes[0].startswith("counts at most 2 rows of one row;")
+    assert TEXTS in notes

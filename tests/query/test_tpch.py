@@ -8,17 +8,20 @@ appear too.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchmarks import tpch
 
-from discreet import Bounds, Categories, Dates, Public, Reference, Related, Text, Unit
+from discreet import Bounds, Categories, Dates, Public, Related, Text, Unit
 
 from .plain import Both
 
 PRIORITIES = ("1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW")
 MODES = ("AIR", "MAIL", "RAIL", "REG AIR", "SHIP", "TRUCK", "FOB")
-NATIONS = ["FRANCE", "GERMANY", "INDIA", "CHINA", "JAPAN"]
+NATIONS = ["FRANCE", "GERMANY", "BRAZIL", "SAUDI ARABIA", "JAPAN"]
 DAYS = Dates("1992-01-01", "1998-12-31")
 LINEITEM = {
     "l_partkey": Text(),
@@ -55,6 +58,9 @@ def generated(seed: int = 7, orders: int = 200) -> dict[str, pa.Table]:
                 "o_orderdate": order_days,
                 "o_orderpriority": np.array(PRIORITIES)[random.integers(0, 5, orders)],
                 "o_comment": comments[random.integers(0, 4, orders)],
+                "o_orderstatus": np.array(["F", "O"])[random.integers(0, 2, orders)],
+                "o_totalprice": (random.random(orders) * 500_000).round(2),
+                "o_shippriority": np.zeros(orders, dtype=int),
             }
         ),
         "lineitem": pa.table(
@@ -72,12 +78,19 @@ def generated(seed: int = 7, orders: int = 200) -> dict[str, pa.Table]:
                 "l_commitdate": order_days[lines] + random.integers(30, 91, n),
                 "l_receiptdate": shipped + random.integers(1, 31, n),
                 "l_shipmode": np.array(MODES)[random.integers(0, 7, n)],
+                "l_shipinstruct": np.array(["DELIVER IN PERSON", "NONE"])[random.integers(0, 2, n)],
             }
         ),
         "part": pa.table(
             {
                 "p_partkey": np.arange(30),
-                "p_type": np.array(["PROMO BRUSHED TIN", "STANDARD STEEL"])[random.integers(0, 2, 30)],
+                "p_type": np.array(["PROMO BRUSHED TIN", "ECONOMY ANODIZED STEEL"])[
+                    random.integers(0, 2, 30)
+                ],
+                "p_name": np.array(["a green one", "a red one"])[random.integers(0, 2, 30)],
+                "p_brand": np.array(["Brand#12", "Brand#23", "Brand#34"])[random.integers(0, 3, 30)],
+                "p_container": np.array(["SM BOX", "MED BAG", "LG PKG"])[random.integers(0, 3, 30)],
+                "p_size": random.integers(1, 6, 30),
             }
         ),
         "customer": pa.table(
@@ -85,11 +98,27 @@ def generated(seed: int = 7, orders: int = 200) -> dict[str, pa.Table]:
                 "c_custkey": np.arange(100),
                 "c_nationkey": random.integers(0, 5, 100),
                 "c_mktsegment": np.array(["BUILDING", "AUTOMOBILE"])[random.integers(0, 2, 100)],
+                "c_name": [f"Customer#{i}" for i in range(100)],
+                "c_phone": [f"{i % 25 + 10}-123" for i in range(100)],
+                "c_acctbal": (random.random(100) * 9000).round(2),
             }
         ),
-        "supplier": pa.table({"s_suppkey": np.arange(10), "s_nationkey": np.arange(10) % 5}),
+        "supplier": pa.table(
+            {
+                "s_suppkey": np.arange(10),
+                "s_nationkey": np.arange(10) % 5,
+                "s_name": [f"Supplier#{i}" for i in range(10)],
+            }
+        ),
+        "partsupp": pa.table(
+            {
+                "ps_partkey": np.repeat(np.arange(30), 10),
+                "ps_suppkey": np.tile(np.arange(10), 30),
+                "ps_supplycost": (random.random(300) * 1000).round(2),
+            }
+        ),
         "nation": pa.table({"n_nationkey": np.arange(5), "n_name": NATIONS, "n_regionkey": [0, 0, 1, 1, 1]}),
-        "region": pa.table({"r_regionkey": [0, 1], "r_name": ["ASIA", "EUROPE"]}),
+        "region": pa.table({"r_regionkey": [0, 1], "r_name": ["ASIA", "AMERICA"]}),
     }
 
 
@@ -162,11 +191,10 @@ def test_q6_forecasting_revenue_change(items):
         where l_shipdate >= date '1994-01-01' and l_shipdate < date '1994-01-01' + interval '1' year
           and l_discount between 0.06 - 0.01 and 0.06 + 0.01 and l_quantity < 24
         """,
-        # DuckDB adds decimals exactly; our numbers, and those of a column of doubles, are floats
         """
         select sum(l_extendedprice * l_discount) as revenue from lineitem
         where l_shipdate >= date '1994-01-01' and l_shipdate < date '1995-01-01'
-          and l_discount between 0.06::double - 0.01::double and 0.06::double + 0.01::double and l_quantity < 24
+          and l_discount between 0.05::double and 0.07::double and l_quantity < 24
         """,
         digits=-1,
     )
@@ -212,92 +240,8 @@ def test_q14_promotion_effect(items):
     )
 
 
-# One customer is the unit, and the tables are as they are published: a line item refers to its order.
-LOOKUPS = (
-    Related(name="supplier", schema={"s_suppkey": Text(), "s_nationkey": Text()}, key=("s_suppkey",)),
-    Related(
-        name="nation",
-        schema={"n_nationkey": Text(), "n_name": Categories(NATIONS), "n_regionkey": Text()},
-        key=("n_nationkey",),
-    ),
-    Related(name="region", schema={"r_regionkey": Text(), "r_name": Text()}, key=("r_regionkey",)),
-)
-OF_ORDERS = Related(
-    name="lineitem",
-    schema={"l_orderkey": Text(), "l_suppkey": Text(), **LINEITEM},
-    private=True,
-    unit=Reference(of="orders", column="l_orderkey", key="o_orderkey"),
-)
-
-
-def published() -> Public:
-    orders = Related(
-        name="orders",
-        schema={"o_orderkey": Text(), "o_comment": Text(), **ORDERS},
-        private=True,
-        unit="o_custkey",
-    )
-    schema = {"c_nationkey": Text(), "c_mktsegment": Categories(["BUILDING", "AUTOMOBILE"])}
-    return Public(
-        schema=schema,
-        unit=Unit("c_custkey", rows=100, groups=100),
-        table="customer",
-        tables=(orders, OF_ORDERS, PART, *LOOKUPS),
-    )
-
-
-@pytest.fixture(scope="module")
-def shop(held):
-    return Both(held, published())
-
-
-PUBLISHED = {
-    "q1": """
-        select l_returnflag, l_linestatus, sum(l_quantity) as sum_qty, count(*) as count_order
-        from lineitem where l_shipdate <= date '1998-12-01' - interval '90' day
-        group by l_returnflag, l_linestatus order by l_returnflag, l_linestatus
-        """,
-    "q4": """
-        select o_orderpriority, count(*) as order_count from orders
-        where o_orderdate >= date '1993-07-01' and o_orderdate < date '1993-07-01' + interval '3' month
-          and exists (select * from lineitem where l_orderkey = o_orderkey and l_commitdate < l_receiptdate)
-        group by o_orderpriority order by o_orderpriority
-        """,
-    "q5": """
-        select n_name, sum(l_extendedprice * (1 - l_discount)) as revenue
-        from customer, orders, lineitem, supplier, nation, region
-        where c_custkey = o_custkey and l_orderkey = o_orderkey and l_suppkey = s_suppkey
-          and c_nationkey = s_nationkey and s_nationkey = n_nationkey and n_regionkey = r_regionkey
-          and r_name = 'ASIA' and o_orderdate >= date '1994-01-01'
-          and o_orderdate < date '1994-01-01' + interval '1' year
-        group by n_name order by n_name
-        """,
-    "q7": """
-        select supp_nation, cust_nation, l_year, sum(volume) as revenue
-        from (select n1.n_name as supp_nation, n2.n_name as cust_nation, extract(year from l_shipdate) as l_year,
-                     l_extendedprice * (1 - l_discount) as volume
-              from supplier, lineitem, orders, customer, nation n1, nation n2
-              where s_suppkey = l_suppkey and o_orderkey = l_orderkey and c_custkey = o_custkey
-                and s_nationkey = n1.n_nationkey and c_nationkey = n2.n_nationkey
-                and ((n1.n_name = 'FRANCE' and n2.n_name = 'GERMANY')
-                     or (n1.n_name = 'GERMANY' and n2.n_name = 'FRANCE'))
-                and l_shipdate between date '1995-01-01' and date '1996-12-31') as shipping
-        group by supp_nation, cust_nation, l_year order by supp_nation, cust_nation, l_year
-        """,
-    "q12": """
-        select l_shipmode,
-               sum(case when o_orderpriority = '1-URGENT' or o_orderpriority = '2-HIGH' then 1 else 0 end) as high_line_count
-        from orders, lineitem
-        where o_orderkey = l_orderkey and l_shipmode in ('MAIL', 'SHIP') and l_commitdate < l_receiptdate
-          and l_receiptdate >= date '1994-01-01' and l_receiptdate < date '1994-01-01' + interval '1' year
-        group by l_shipmode order by l_shipmode
-        """,
-    "q14": """
-        select 100.00 * sum(case when p_type like 'PROMO%' then l_extendedprice * (1 - l_discount) else 0 end)
-               / sum(l_extendedprice * (1 - l_discount)) as promo_revenue
-        from lineitem, part where l_partkey = p_partkey
-          and l_shipdate >= date '1995-09-01' and l_shipdate < date '1995-09-01' + interval '1' month
-        """,
+# One customer is the unit, and the tables and queries are as they are published: a line item refers to its order.
+PUBLISHED = {f"q{number}": sql for number, sql in tpch.PUBLISHED.items()} | {
     "q18, its inner part": """
         select count(*) as large from (select l_orderkey from lineitem group by l_orderkey having sum(l_quantity) > 150) as t
         """,
@@ -308,6 +252,15 @@ PUBLISHED = {
 }
 
 
+@pytest.fixture(scope="module")
+def shop(held):
+    return Both(held, replace(tpch.PUBLIC, unit=Unit("c_custkey", rows=200, groups=200)))
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_query_as_published_with_a_customer_as_the_unit(shop, name):
-    shop.check(PUBLISHED[name], digits=-2 if name == "q1" else -1 if name in ("q5", "q7") else 2)
+    sql = PUBLISHED[name]
+    # a bound is compared with a column of doubles: DuckDB makes 0.07 of the decimals, too, but of its own
+    plain = sql.replace("0.06 - 0.01 and 0.06 + 0.01", "0.05::double and 0.07::double")
+    assert any(value for row in shop.theirs(plain) for value in row)
+    shop.check(sql, plain, digits=-2 if name == "q1" else 2 if name in ("q8", "q14") else -1)

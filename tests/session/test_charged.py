@@ -78,7 +78,7 @@ def test_verbs_that_never_charge_and_functions_without_a_budget_leave_the_senten
 
 def test_a_release_that_failed_says_itself_that_the_charge_stays(monkeypatch):
     people = opened()
-    monkeypatch.setattr("discreet.curator.curator.checked_release", lambda release: 1 / 0)
+    monkeypatch.setattr("discreet.curator.door.checked_release", lambda release: 1 / 0)
     with pytest.raises(dp.ReleaseFailed, match="nothing was released") as raised:
         people.sql(COUNT, epsilon=1)
     assert raised.value.charged is None

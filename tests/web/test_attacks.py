@@ -17,7 +17,7 @@ from discreet.app.web.api import job_json
 from discreet.app.web.auth import cookie_name
 from discreet.app.web.front_desk import FrontDesk, takes_long
 from discreet.app.web.server_store import ServerStore
-from discreet.app.web.sessions import Folders
+from discreet.app.web.sessions import Desk, Folders
 from discreet.app.web.workers import Lane, Worker, serve_requests
 
 from .running import COUNT, Server
@@ -183,14 +183,14 @@ def test_a_worker_whose_front_process_was_killed_ends_without_a_trace(monkeypatc
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(verbs, "handle", lambda desk, request: {})
     pipe = Pipe()
-    serve_requests(pipe, False, 1.0, 10, 10, Folders((), tmp_path), "[]", None)
+    serve_requests(pipe, Desk(False, 1.0, Folders((), tmp_path)), "[]", None)
     assert pipe.sent == 2
 
 
 def test_a_lane_that_was_ended_starts_no_process_in_place_of_a_dead_one(tmp_path):
-    folders = Folders((), tmp_path)
-    lane = Lane(False, 1, 1.0, 10, 1, folders)
-    worker = Worker(False, 1.0, 10, 10, folders, [])
+    desk = Desk(False, 1.0, Folders((), tmp_path))
+    lane = Lane(desk, 1, 1)
+    worker = Worker(desk, [])
     lane.workers.add(worker)
     lane.end()
     lane._add()

@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from .conftest import expect, watch
@@ -43,25 +44,37 @@ def test_a_wrong_token_is_refused_and_a_right_one_lets_in_and_out(page, server):
     page.click("text=Log out")
     page.wait_for_url("**/login")
     page.goto(f"{server.url}/data/health")
-    assert page.url.endswith("/login")
+    assert page.url.endswith("/login?next=/data/health")
+    page.fill("#token", server.tokens["ann"])
+    page.click("button:text-is('Log in')")
+    page.wait_for_url("**/data/health")
+    for elsewhere in (
+        "//evil.example",
+        "/\\evil.example",
+        "https://evil.example",
+        "/%2F/evil.example",
+        "/login:x",
+    ):
+        sent = {"token": server.tokens["ann"], "next": elsewhere}
+        assert httpx.post(f"{server.url}/login", data=sent).headers["location"] == "/", elsewhere
 
 
 def test_an_analyst_sees_the_price_before_paying_runs_and_downloads(page, server):
     log_in(page, server, "ann")
     page.click("article h2 a")
     page.wait_for_selector("#preview .price")
-    before = page.inner_text("#gauge span")
+    before = page.inner_text("#gauge span").split(" used")[0]
     write(page, "SELECT health, COUNT(*) AS people FROM health GROUP BY health")
     page.fill("input[name=epsilon]", "0.2")
     page.wait_for_selector("#preview :text('epsilon 0.2')")
     assert "bet 50:50" in page.inner_text("#preview .odds")
     expect(page.locator("#preview svg.chart .whisker")).to_have_count(1)
-    assert page.inner_text("#gauge span") == before, "looking is free"
+    assert page.inner_text("#gauge span").split(" used")[0] == before, "looking is free"
     run(page)
     expect(page.locator("#answer tbody tr")).to_have_count(4)
     expect(page.locator("#answer svg .whisker")).to_have_count(4)
     assert " to " in page.inner_text("#answer tbody tr td.num")
-    expect(page.locator("#gauge span").first).not_to_have_text(before, use_inner_text=True)
+    expect(page.locator("#gauge span").first).not_to_contain_text(before + " used", use_inner_text=True)
     time.sleep(5.2)
     page.click("text=History and downloads")
     page.wait_for_selector("td code:text('AS people')")
@@ -76,6 +89,92 @@ def test_an_analyst_sees_the_price_before_paying_runs_and_downloads(page, server
     assert json.loads(Path(kept.value.path()).read_text())["text"].startswith("SELECT health")
     row.locator("a:text-is('see')").click()
     expect(page.locator("svg.chart .bar")).to_have_count(4)
+
+
+def test_the_answer_is_in_sight_beside_its_question_which_survives(page, server):
+    """With focus; the price panel is true after paying; another page and a new log-in lose no question."""
+    page.set_viewport_size({"width": 1280, "height": 900})
+    log_in(page, server, "ann")
+    page.goto(f"{server.url}/data/health")
+    page.wait_for_selector("#preview .price")
+    text = "SELECT sex, COUNT(*) AS heads FROM health GROUP BY sex"
+    write(page, text)
+    page.fill("input[name=epsilon]", "0.21")
+    page.wait_for_selector("#preview :text('epsilon 0.21')")
+    expect(page.locator("[role=meter]")).to_have_count(1)
+    assert "after this" in page.inner_text("#gauge")
+    run(page)
+    assert page.evaluate("document.activeElement.id") == "answer-h"
+    places = page.evaluate("""() => ['.CodeMirror', '#answer table'].map(e => document.querySelector(e).getBoundingClientRect().toJSON())""")  # fmt: skip
+    asked, answered = places
+    assert asked["right"] <= answered["left"], "beside, not below"
+    assert asked["top"] < 900
+    assert 0 <= answered["top"] < 900, "in sight"
+    assert "Paid: epsilon 0.21" in page.inner_text("#preview")
+    assert "after this" not in page.inner_text("#gauge")
+    page.click("text=History and downloads")
+    page.wait_for_selector("h1:text-is('History of health')")
+    page.context.clear_cookies()
+    page.click("nav.tabs a:text-is('Ask')")
+    page.wait_for_url("**/login?next=/data/health")
+    page.fill("#token", server.tokens["ann"])
+    page.click("button:text-is('Log in')")
+    page.wait_for_selector("#preview :text('epsilon 0.21')")
+    assert page.evaluate("discreetEditor.getValue()") == text
+    # who logs out leaves nothing to the next person at this browser
+    page.click("text=Log out")
+    page.wait_for_url("**/login")
+    assert page.evaluate("Object.keys(sessionStorage).filter(key => key.includes('health'))") == []
+
+
+def test_a_question_of_the_history_is_edited_and_asked_again(page, server):
+    text = "SELECT site, COUNT(*) AS visitors FROM health GROUP BY site"
+    with server.client("ann") as ann:
+        assert ann.post("/datasets/health/query", json={"sql": text, "epsilon": 0.0625}).status_code == 200
+    time.sleep(5.2)
+    log_in(page, server, "ann")
+    page.goto(f"{server.url}/data/health/history")
+    row = page.locator("tr", has_text="visitors").first
+    row.locator("a:text-is('edit')").click()
+    page.wait_for_selector("#preview :text('Already answered: free')")
+    assert page.evaluate("discreetEditor.getValue()") == text
+    assert page.input_value("input[name=epsilon]") == "0.0625", "at its exact price"
+    page.go_back()
+    row.locator("a:text-is('ask again')").click()
+    page.wait_for_selector("#preview .price:has-text('This costs')")
+    before = page.inner_text("#gauge")
+    run(page)
+    assert page.inner_text("#gauge") != before, "new noise is paid for"
+
+
+def test_limits_and_bounds_are_found_for_a_price(page, server):
+    log_in(page, server, "ann")
+    page.goto(f"{server.url}/data/health")
+    page.wait_for_selector("#preview .price")
+    page.fill("input[name=epsilon]", "2")
+    page.click("text=How much one person counts")
+    page.click("text=Find both")
+    page.wait_for_selector("#suggested .good, #suggested .error")
+    assert "Paid: epsilon 0.1" in page.inner_text("#suggested")
+    page.click("text=Take them")
+    assert int(page.input_value("input[name=rows]")) >= 1
+    assert int(page.input_value("input[name=groups]")) >= 1
+    row = page.locator("details.columns tr", has_text="education")
+    row.locator("button").click()
+    row.locator(".good").wait_for()
+    low, high = (
+        row.locator("code").last.inner_text().removeprefix("CLAMP(education, ").rstrip(")").split(", ")
+    )
+    assert 0 <= float(low) < float(high) <= 25
+
+
+def test_a_page_without_javascript_says_so(browser, server):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    log_in(page, server, "ann")
+    page.goto(f"{server.url}/data/health")
+    assert "JavaScript" in page.inner_text("noscript")
+    context.close()
 
 
 def test_the_editor_completes_public_columns_from_the_keyboard(page, server):
@@ -154,7 +253,8 @@ def test_the_steward_adds_a_dataset_people_and_budgets_and_checks_the_ledger(pag
     page.click("text=Add a dataset")
     page.set_input_files("#file", str(table))
     page.click("text=Send it, and draft its schema")
-    page.wait_for_selector("#schema")
+    page.wait_for_selector("#columns tr")
+    page.click("text=The same as text")
     draft = page.input_value("#schema")
     assert "ward" in draft
     assert "40" not in draft

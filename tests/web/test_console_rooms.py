@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from discreet import Bounds, Categories, Dates, Text, Unit, tables
 from discreet import accounting as acc
 from discreet.explaining import Risk
 from discreet.explaining.odds import odds
@@ -110,14 +111,16 @@ def test_the_steward_declares_a_file_that_is_there_and_sees_spending_over_time(p
     page.click("text=Draft its schema >> nth=0")
     assert "no file in a folder" in page.inner_text("[role=alert]")
     page.goto(f"{server.url}/steward/add")
-    page.fill("#path", "clinic.csv")
-    page.click("text=Draft its schema >> nth=0")
-    page.wait_for_selector("#schema")
+    # what nobody has opened is listed, uploads among it
+    page.click(".files button:text-is('clinic.csv')")
+    page.wait_for_selector("#columns tr")
+    page.click("text=The same as text")
     expect(page.locator(".help li").nth(3)).to_be_attached()  # each kind of column is explained
     page.fill("#schema", page.input_value("#schema") + "\n# kept on the page")
     page.click("text=Open it")
     assert page.inner_text("[role=alert]"), "a draft that was not completed opens nothing"
     assert "# kept on the page" in page.input_value("#schema")
+    page.click("text=The same as text")
     text = 'table = "clinic"\nversion = "1"\nunit = "row"\n[columns.ward]\ntype = "categories"\nvalues = ["A", "B"]\n'
     page.fill("#schema", text)
     page.fill("#epsilon", "5")
@@ -132,6 +135,81 @@ def test_the_steward_declares_a_file_that_is_there_and_sees_spending_over_time(p
     assert label == "Epsilons of 2 charges added up over time, under a limit of 5"
     cells = page.locator("table.days tbody tr").first.locator("td").all_inner_texts()
     assert cells[1:] == ["steward", "2", "1.5"]
+
+
+def test_a_schema_is_declared_column_by_column_and_checked(page, server):
+    """The form writes the text that is sent; `check` says where the file does not fit, and that is recorded."""
+    rows = "".join(f"p{i},{'AB'[i % 2]},{20 + i % 150},2020-01-0{1 + i % 9}\n" for i in range(600))
+    (server.folder / "data" / "ward.csv").write_text('person,"ward ""x""",age,came\n' + rows)
+    log_in(page, server, "steward")
+    page.goto(f"{server.url}/steward/add")
+    page.click(".files button:text-is('ward.csv')")
+    page.wait_for_selector("#columns tr")
+    page.select_option("#unit", "=person")
+    page.fill("#unit-rows", "2")
+    page.fill("#unit-groups", "2")
+    page.get_by_label("what person holds").select_option("text")
+    page.get_by_label('what ward "x" holds').select_option("categories")
+    page.get_by_label('values of ward "x"').fill("A, B")
+    page.get_by_label("what age holds").select_option("number")
+    page.get_by_label("lower of age").fill("0")
+    page.get_by_label("upper of age").fill("120")
+    page.get_by_label("what came holds").select_option("date")
+    page.get_by_label("lower of came").fill("2020-01-01")
+    page.get_by_label("upper of came").fill("2020-12-31")
+    public = tables.load(page.input_value("#schema"))
+    assert public.unit == Unit("person", rows=2, groups=2)
+    assert dict(public.schema) == {
+        "person": Text(),
+        'ward "x"': Categories(("A", "B")),
+        "age": Bounds(0, 120),
+        "came": Dates("2020-01-01", "2020-12-31"),
+    }
+    page.click("text=Check how well the file fits it")
+    row = page.locator("#fit tr", has_text="age")
+    row.wait_for()
+    assert row.locator("td").all_inner_texts() == ["age", "none", "none", "20 to 50%"]
+    assert not [path for path in (server.folder / "data").iterdir() if path.name.endswith(".part")]
+    page.fill("#epsilon", "3")
+    page.click("text=Open it")
+    page.wait_for_selector("h1:text-is('Books of ward')")
+    page.goto(f"{server.url}/steward/people")
+    assert "looked at how ward.csv fits its schema" in page.inner_text("main")
+    page.goto(f"{server.url}/steward/data/ward")
+    page.click("text=Serve it no longer")
+    page.click("text=Remove ward")
+    page.wait_for_selector("h1:text-is('Datasets')")
+    expect(page.locator("article h2", has_text="ward")).to_have_count(0)
+    assert (server.folder / "data" / "ward.csv.ledger").exists()
+
+
+@pytest.mark.parametrize("look", [{"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 800}}])
+def test_axe_finds_nothing_on_any_page(browser, server, look):
+    """The rules of WCAG that a program can check, with answers, prices and forms on the pages."""
+    axe = pytest.importorskip("axe_playwright_python", reason="axe is not installed: NO PAGE WAS CHECKED")
+    script = (Path(axe.__file__).parent / "axe.min.js").read_text()
+    (server.folder / "data" / "axe.csv").write_text("ward,age\nA,40\n")
+    context = browser.new_context(bypass_csp=True, **look)
+    page = context.new_page()
+
+    def check(path, *steps):
+        page.goto(server.url + path)
+        for selector, wanted in steps:
+            page.click(selector)
+            page.wait_for_selector(wanted, timeout=90_000)
+        page.evaluate(script)
+        found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))")
+        assert found == [], path
+
+    check("/login")
+    log_in(page, server, "steward")
+    check("/data/health", ("#run", "#answer table"), ("text=How much one person counts", "input[name=rows]"))
+    for room in ("history", "explain", "models", "copies"):
+        check(f"/data/health/{room}")
+    for path in ("/", "/account", "/steward/data/health", "/steward/people", "/data/absent"):
+        check(path)
+    check("/steward/add", (".files button:text-is('axe.csv')", "#columns tr"))
+    context.close()
 
 
 EVIL = '"><img src=x onerror=window.hacked=1>'
@@ -198,7 +276,7 @@ def test_two_tabs_of_one_analyst_share_a_session_and_a_log_out_ends_both(browser
     first.click("text=Log out")
     first.wait_for_url("**/login")
     second.click("#run")
-    second.wait_for_url("**/login")
+    second.wait_for_url("**/login?next=/data/health")
     assert not first.problems
     assert not second.problems
     context.close()
@@ -228,7 +306,7 @@ def test_a_token_that_is_revoked_ends_the_page_in_the_middle(browser, server):
         page.wait_for_selector("#preview .price")
         steward.delete(f"/tokens/{made['id']}")
         page.click("#run")
-        page.wait_for_url("**/login")
+        page.wait_for_url("**/login?next=/data/health")
         page.context.close()
         assert steward.put("/datasets/health/policy", json=facts | {"analysts": names}).status_code == 200
 

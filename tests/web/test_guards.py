@@ -56,4 +56,16 @@ def test_limits_of_a_policy_hold_over_the_network(server: Server, people: dp.Ses
         refused = ann.post("/datasets/guarded/query", json={"sql": COUNT, "epsilon": 0.5})
         assert refused.status_code == 402, refused.text
         assert "max_per_day = 1 is the most" in refused.text
-    assert people.spent == 0.75
+    assert people.spent == pytest.approx(0.75)
+
+
+def test_a_steward_changes_limits_over_the_network(server: Server, people: dp.Session) -> None:
+    body = {"budget": {"epsilon": 8.0, "delta": 1e-6}, "analysts": {"ann": None}}
+    with server.client("steward") as steward:
+        for limits, left in (({"max_per_day": 2.5}, 2.5), ({}, 2.5), ({"max_per_day": 0}, None)):
+            changed = steward.put("/datasets/guarded/policy", json=body | limits)
+            assert changed.status_code == 200, changed.text
+            assert changed.json().get("max_per_day") == left
+            assert changed.json()["min_people"] == 11
+        assert steward.put("/datasets/guarded/policy", json=body | {"max_per_day": -1}).status_code == 422
+    assert "max_per_day" not in people.curator.policy.limits

@@ -24,7 +24,7 @@ from discreet.app.web import Settings, build, workers
 from discreet.app.web import server as application
 from discreet.app.web.auth import Rates
 from discreet.app.web.server_store import ANY_STEWARD, Person, Role, ServerStore
-from discreet.app.web.sessions import Folders
+from discreet.app.web.sessions import Desk, Folders
 
 from .running import COUNT, Server, free_port, in_a_loop
 
@@ -217,7 +217,7 @@ def test_refused_writes_and_dead_workers_are_logged(tmp_path, caplog, monkeypatc
     caplog.clear()
 
     async def dead() -> workers.Lane:
-        lane = workers.Lane(False, 1, 1.0, 10, 1, Folders((), tmp_path))
+        lane = workers.Lane(Desk(False, 1.0, Folders((), tmp_path)), 1, 1)
         lane._stopped, turn = True, workers.asyncio.Semaphore(1)
 
         class Dead:
@@ -246,7 +246,7 @@ def test_the_command_refuses_what_it_cannot_use_before_it_makes_anything(tmp_pat
     with pytest.raises(InvalidInput, match="cannot listen at 999"):
         serve._bind("999.1.1.1", 0)
     with pytest.raises(InvalidInput, match="no certificate"):
-        serve._check_tls("127.0.0.1", tmp_path / "none.pem", tmp_path / "none.pem", False)
+        serve.check_tls("127.0.0.1", tmp_path / "none.pem", tmp_path / "none.pem", False)
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match="cannot be made"):
         ServerStore(tmp_path / "file")

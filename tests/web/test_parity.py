@@ -67,6 +67,7 @@ REFUSED = {
     "teach": lambda s: s.teach(object(), teachers=10),
     "preview_teach": lambda s: s.preview_teach(object()),
     "as_analyst": lambda s: s.as_analyst("bob"),
+    "receipt": lambda s: s.receipt(1),
 }
 
 

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from random import Random
 
 import httpx
+import numpy as np
 import pytest
+import uvicorn
+from typer.testing import CliRunner
 
 from discreet import InvalidInput
-from discreet.app.web.survey import ReportStore, load_survey, results_of
+from discreet.app.cli import app as cli
+from discreet.app.web.survey import ReportStore, build_survey, load_survey, results_of
 from discreet.sampling import SeededEntropy
 
 from .conftest import expect, watch
 from .run_server import ROOT
-from .running import free_port
+from .running import free_port, in_a_loop
 
 SURVEY = """
 title = "Habits <script>window.hacked=1</script>"
@@ -252,6 +258,105 @@ def test_estimates_come_with_errors_that_hold(tmp_path):
     for estimate, share in zip(facts["estimates"], (0.0, 1.0, 0.0), strict=True):
         assert abs(estimate - share) <= facts["error"]
     assert results_of(question, reports[:9])["estimates"] is None
+
+
+def test_estimates_that_no_answers_could_cause_are_marked(tmp_path):
+    """Honest reports of any mixture are not accused; those of somebody who sends what suits them are."""
+    file = tmp_path / "survey.toml"
+    file.write_text(SURVEY)
+    smoke, drinks = load_survey(file).questions
+    entropy = SeededEntropy(7)
+    for shares in ([0, 0, 1], [0.98, 0.01, 0.01]):
+        codes = np.random.default_rng(1).choice(3, size=2000, p=shares)
+        honest = results_of(smoke, smoke.randomizer.respond(codes, entropy=entropy))
+        assert honest["plausible"], shares
+    assert results_of(drinks, drinks.randomizer.respond(np.full(500, 40.0), entropy=entropy))["plausible"]
+    (report,) = smoke.randomizer.respond([1], entropy=entropy)
+    forged = results_of(smoke, [_plain(report)] * 2000)
+    assert not forged["plausible"]
+
+
+def test_the_address_of_the_results_lasts_and_is_secret(tmp_path):
+    file = tmp_path / "survey.toml"
+    file.write_text(SURVEY)
+    kept = set()
+    for _ in range(2):
+        app = build_survey(file)
+        kept.add(app.state.results)
+        app.state.reports.close()
+    assert len(kept) == 1
+    secret = tmp_path / "survey.toml.results"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    secret.write_text("short")
+    with pytest.raises(InvalidInput, match="holds no secret of 16 characters"):
+        build_survey(file)
+
+
+def test_one_address_sends_so_many_reports_and_others_go_on(tmp_path):
+    file = tmp_path / "survey.toml"
+    file.write_text(SURVEY)
+    app = build_survey(file, secure=True)
+    question = load_survey(file).questions[1]
+    (report,) = question.randomizer.respond([3.0], entropy=SeededEntropy(3))
+    body = {"reports": {"drinks": _plain(report)}}
+
+    async def send(address, count):
+        transport = httpx.ASGITransport(app=app, client=(address, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            replies = [await client.post("/reports", json=body) for _ in range(count)]
+        assert all(reply.headers["strict-transport-security"] for reply in replies)
+        return [reply.status_code for reply in replies]
+
+    codes = in_a_loop(lambda: send("10.0.0.1", 210))
+    assert codes[:200] == [200] * 200
+    assert 429 in codes[200:]
+    assert in_a_loop(lambda: send("10.0.0.2", 1)) == [200]
+    assert len(app.state.reports.of("drinks")) == codes.count(200) + 1, "what was refused is not kept"
+    app.state.reports.close()
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "words"),
+    [
+        (0.1, "Nobody, not even"),
+        (1, "can only guess"),
+        (2, "right more often than not"),
+        (9, "protects you little"),
+    ],
+)
+def test_what_the_page_promises_depends_on_epsilon(browser, tmp_path, epsilon, words):
+    file = tmp_path / "survey.toml"
+    file.write_text(
+        f'[[question]]\nname = "a"\ntext = "A?"\ncategories = ["yes", "no"]\nepsilon = {epsilon}\n'
+    )
+    app, port = build_survey(file), free_port()
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    page = browser.new_page()
+    try:
+        while not server.started:
+            time.sleep(0.05)
+        page.goto(f"http://127.0.0.1:{port}")
+        expect(page.locator("#protection")).to_contain_text(words)
+        text = page.inner_text("#protection")
+        bet = 100 / (1 + math.exp(-epsilon))
+        said = "more than 99.9" if bet > 99.9 else f"{bet:.1f}".replace(".0", "")
+        assert f"at most {said} of 100" in text
+    finally:
+        page.close()
+        server.should_exit = True
+        thread.join()
+        app.state.reports.close()
+
+
+def test_without_tls_a_survey_is_served_on_this_machine_only(tmp_path):
+    (tmp_path / "survey.toml").write_text(SURVEY)
+    command = ["collect", str(tmp_path / "survey.toml"), "--host", "0.0.0.0"]
+    result = CliRunner().invoke(cli, command)
+    assert isinstance(result.exception, InvalidInput)
+    assert "would travel in the clear" in str(result.exception)
+    assert not (tmp_path / "survey.toml.reports").exists()
 
 
 def test_a_survey_that_changed_does_not_mix_its_reports(tmp_path):

@@ -21,7 +21,7 @@ from discreet.app.web import workers
 from discreet.app.web.front_desk import FrontDesk, leaves_at
 from discreet.app.web.problems import HTTPError
 from discreet.app.web.server_store import Dataset, Person, Role, ServerStore
-from discreet.app.web.sessions import Folders
+from discreet.app.web.sessions import Desk, Folders
 from discreet.app.web.settings import Settings
 from discreet.curator import Ledger
 
@@ -527,9 +527,7 @@ def test_a_lane_gives_up_processes_that_die_at_their_start_until_the_next_reques
     """They were started again for ever, and whoever waited for one waited for ever."""
 
     async def run() -> None:
-        lane = workers.Lane(
-            reads=True, count=2, seconds=1.0, rows=1, per_person=2, folders=Folders((), Path())
-        )
+        lane = workers.Lane(Desk(True, 1.0, Folders((), Path()), rows=1), 2, 2)
         lane.start()
         with pytest.raises(workers.WorkersFailed, match="Nothing was charged"):
             await asyncio.wait_for(lane.ready(), 600)

@@ -29,7 +29,7 @@ ALLOWED = {
     "mechanisms": "AboveThreshold AddNoise ApproximateQuantiles CellCounts CellDistances Clamp Count CountNonNull"
     " CountsBelow Design DistanceToInstability Entry ExponentialMechanism Fold GridGaussian GridLaplace"
     " GroupPrivate Histogram HistogramBounds InputPerturbation IntegerGaussian IntegerLaplace Kary Mean"
-    " MeanWithFoundBounds MinMax Parallel PartMean PartMode PermuteAndFlip PostProcessed PowerSum"
+    " MeanWithFoundBounds Parallel PartMean PartMode PermuteAndFlip PostProcessed PowerSum"
     " ProposeTestRelease Quantile RandomizedResponse RedrawnSparseVector ReportNoisyMax Reports Round"
     " SampleAndAggregate Select Sequential SmoothSensitivityMedian SparseVector StableMedian StableMode"
     " StableSparseVector Stack SubsampleAggregateStable TopK Truncate Variance",

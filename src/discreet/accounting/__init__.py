@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from .events import geometric as geometric
     from .events import logarithmic as logarithmic
     from .filters import Filter as Filter
-    from .filters import Odometer as Odometer
     from .filters import ZCDPFilter as ZCDPFilter
     from .filters import at_once as at_once
+    from .odometer import Odometer as Odometer
     from .pricing import bounds as bounds
     from .pricing import compare as compare
     from .pricing import delta as delta

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .changepoints import GaussianChange as GaussianChange
     from .changepoints import alarm_threshold as alarm_threshold
     from .changepoints import changepoint as changepoint
-    from .discovery import Addis as Addis
     from .discovery import AlphaInvesting as AlphaInvesting
     from .discovery import Decisions as Decisions
     from .discovery import GeneralizedAlphaInvesting as GeneralizedAlphaInvesting

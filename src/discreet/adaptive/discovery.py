@@ -498,7 +498,7 @@ class _SpendingStream:
     def record(self, rejected: bool) -> None:
         """Record a decision that the caller took at this stream's level (`Paprika`: with noise). Refused for
         procedures whose levels depend on p-values, not on decisions alone."""
-        if isinstance(self._procedure, Saffron | Addis):
+        if isinstance(self._procedure, Saffron):
             raise Unsupported(
                 f"the levels of {type(self._procedure).__name__} need p-values, not decisions alone."
             )
@@ -545,35 +545,6 @@ class Saffron(_SpendingProcedure):
 
     def level_from(self, sums: Any) -> Any:
         return np.minimum(self.candidate, (1 - self.candidate) * sums)
-
-
-@described("adaptive.Addis")
-class Addis(_SpendingProcedure):
-    """Tests by ADDIS: SAFFRON (with `candidate`, lambda in the paper) that also discards p-values above
-    `discard` (tau): those tests use up no term of the spending sequence, so that nulls with large p-values
-    cost nothing.
-
-    Guarantee: FDR <= alpha for independent p-values P that are uniformly conservative under the null: P(P <=
-               x y | P <= y) <= x for all x, y in [0, 1]. Not private.
-    Proof:     Tian & Ramdas 2019, arXiv:1905.11465, Theorem 1 and Algorithm 1.
-    """
-
-    candidate: Annotated[float, OPEN_PROBABILITY] = 0.25
-    discard: Annotated[float, POSITIVE] = 0.5
-
-    def __post_init__(self) -> None:
-        _SpendingProcedure.__post_init__(self)
-        _require.that(
-            self.candidate < self.discard <= 1,
-            f"discard={self.discard!r} must be above candidate={self.candidate!r} and at most 1.",
-        )
-
-    def uses_term(self, values: Levels) -> NDArray[np.bool_]:
-        between: NDArray[np.bool_] = (values > self.candidate) & (values <= self.discard)
-        return between
-
-    def level_from(self, sums: Any) -> Any:
-        return np.minimum(self.candidate, (self.discard - self.candidate) * sums)
 
 
 @described("adaptive.AlphaInvesting")

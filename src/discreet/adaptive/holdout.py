@@ -23,7 +23,7 @@ from .._registry import described
 from .._require import EXACT, OPEN_PROBABILITY, POSITIVE, Real, among, at_least, at_most, plain
 from ..accounting import Event, PureDP
 from ..mechanisms import Statistic, arrow_columns, noise
-from ..mechanisms.protocols import STATISTIC, Answered, check_source
+from ..mechanisms.protocols import STATISTIC, Answered, check_source, integers
 from ..mechanisms.sparse_vector import CONSTANTS, Comparing, SparseVectorRounds, State, declared
 from ..mechanisms.stability import failure_of
 from ..mechanisms.statistics import length_of, row_contribution, step_of
@@ -233,7 +233,7 @@ class Thresholdout(Comparing):
         before = self.rounds.check(state, self.questions)
         centers, factor = self._accept(question, before["asked"])
         check_source(self.public, source)
-        sums = np.atleast_1d(arrow_columns.integers(question.statistic(source))).reshape(-1)
+        sums = np.atleast_1d(integers(question.statistic(source))).reshape(-1)
         _require.that(len(sums) == len(centers), "the statistic does not have one entry per training value.")
         exact = [factor * int(total) for total in sums.tolist()]
         excess = [

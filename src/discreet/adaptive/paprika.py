@@ -10,7 +10,7 @@ github.com/wanrongz/PAPRIKA):
 
 * Levels are functions of released decisions only. The paper's levels count candidates: exact p-values below
   twice the level (or a constant). One person can move all p-values, and with them the levels, without limit:
-  `tests/adaptive/test_paprika.py` has a table on which that breaks every epsilon. So SAFFRON and ADDIS are
+  `tests/adaptive/test_paprika.py` has a table on which that breaks every epsilon. So SAFFRON is
   refused here, and `AlphaInvesting`, whose candidates are the rejected hypotheses, is the default.
 * The threshold is a value that a true null passes with probability at most the level, *noise included*,
   computed from the distributions of the statistic and of the noise. The paper lowers the level by a fixed

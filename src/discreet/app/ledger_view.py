@@ -3,16 +3,14 @@ the server."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from .. import accounting as acc
-from .._errors import Unsupported
 from .._round import UpperAmount
 from ..accounting import events
 from ..curator import Ledger, books, segments
 from ..curator.entries import Entry
 from ..curator.identities import mark_of
+from ..curator.receipts import price_of
 
 # Fields of an entry with running totals of an account; those of the dataset's account depend on what other
 # analysts have spent. "first" is the own delta of the account's first charge: the delta of that release
@@ -63,6 +61,13 @@ def mechanism_name(body: dict[str, Any]) -> str:
     if body.get("mechanism"):
         return str(body["mechanism"]["type"].split(".")[-1])
     return "trusted code" if body.get("trusted") else "a release made elsewhere"
+
+
+def kept(body: dict[str, Any]) -> str:
+    """Return what the price of a charge rests on, in words; for a release that was made elsewhere, that it
+    was entered."""
+    is_run = body.get("mechanism") or body.get("trust") or body.get("trusted")
+    return f"kept {mark_of(body)}" if is_run else "as it was entered by hand"
 
 
 def what(entry: Entry) -> str:
@@ -128,14 +133,8 @@ def epsilon_text(event: events.Event, delta: float) -> str:
     """Return the epsilon of an event, rounded up, as the beginning of a text such as "epsilon 0.1: ". It is
     the pure epsilon if that is finite, else that at `delta`; the text is empty where no finite one is
     known."""
-    for shown_delta in (0.0, delta):
-        try:
-            value = acc.epsilon(event, delta=shown_delta)
-        except Unsupported:
-            continue
-        if math.isfinite(value):
-            return f"epsilon {UpperAmount(value):.4g}{f' at delta {shown_delta:g}' if shown_delta else ''}: "
-    return ""
+    value, at = price_of(event, delta)
+    return "" if value is None else f"epsilon {UpperAmount(value):.4g}{f' at delta {at:g}' if at else ''}: "
 
 
 def _event_text(event: dict[str, Any]) -> str:

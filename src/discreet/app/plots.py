@@ -1,5 +1,4 @@
-"""Plots an event's privacy: epsilon against steps, Rényi budget curve, trade-off curve, privacy profile; and
-the error of one count in the central, the shuffle and the local model.
+"""Plots an event's privacy: epsilon against steps, Rényi budget curve, trade-off curve, privacy profile.
 
 An event (`accounting.events`) describes what was released, and so its privacy loss.
 
@@ -10,20 +9,16 @@ matplotlib (`discreet[plots]`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import accounting as acc
-from .. import local, sampling
 from .._errors import DiscreetError, InvalidInput, MissingExtra
-from ..accounting import amplification, rdp
+from ..accounting import rdp
 from ..accounting.conversion import rdp_to_epsilon
 from ..accounting.normal import normal
 from ..accounting.pricing import ACCOUNTANTS
-from ..sampling import Entropy
 from .demo.stage import ACCENT, INK, PALE
 
 GRAY = "#52606d"
@@ -373,86 +368,4 @@ def overview(event: acc.Event, *, delta: float, path: Path) -> Path:
     draw_orders(axes[0, 1], event, delta)
     draw_tradeoff(axes[1, 0], event)
     draw_profile(axes[1, 1], event, delta)
-    return save_figure(figure, path)
-
-
-# --- one count in the central, the shuffle and the local model
-
-_MODEL_COLORS = {"local": "#c0392b", "shuffled": "#e29c27", "central": ACCENT}
-
-
-def local_epsilon(epsilon: float, people: int, delta: float) -> float:
-    """Return a local epsilon with which the shuffled reports of `people` cost at most `epsilon` at `delta`.
-
-    It is `epsilon` or more, as shuffling never costs more than the reports themselves; the search by
-    bisection goes up to 16 (chosen by hand), or to `epsilon` where that is more.
-    """
-    low, high = epsilon, max(16.0, epsilon)
-    for _ in range(20):
-        middle = (low + high) / 2
-        low, high = (
-            (middle, high) if amplification.shuffling(middle, people, delta) <= epsilon else (low, middle)
-        )
-    return low
-
-
-def measure_counts(
-    *,
-    epsilon: float,
-    counts: Sequence[int],
-    runs: int,
-    entropy: Entropy,
-    delta: float = 1e-6,
-    share: float = 0.3,
-) -> dict[str, list[float]]:
-    """Return, for each model, the root mean squared error of a count of "yes" over `runs` runs, for each
-    number of people in `counts`.
-
-    A `share` of the people says yes. In each model the whole count costs `epsilon` (in the shuffle model at
-    `delta`); the error is in people.
-    """
-    curves: dict[str, list[float]] = {"central": [], "shuffled": [], "local": []}
-    for people in counts:
-        values = (np.arange(people) < share * people).astype(np.int64)
-        noise = sampling.discrete_laplace(1 / epsilon, runs, entropy)
-        curves["central"].append(math.sqrt(float(np.mean(noise.astype(float) ** 2))))
-        for name, report_epsilon in (("shuffled", local_epsilon(epsilon, people, delta)), ("local", epsilon)):
-            # binary randomized response; `estimate` returns the shares of the values 0 and 1
-            oracle = local.KaryResponse(epsilon=report_epsilon, domain=2)
-            errors = [
-                people * float(oracle.estimate(oracle.respond(values, entropy=entropy)).value[1])
-                - values.sum()
-                for _ in range(runs)
-            ]
-            curves[name].append(math.sqrt(float(np.mean(np.square(errors)))))
-    return curves
-
-
-def against_central(
-    path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]], epsilon: float
-) -> Path:
-    """Draw measured errors as points; dashed lines are exact standard deviations where there is a formula.
-
-    For n people and small epsilon these are about sqrt(n) / epsilon in the local model and sqrt(2) / epsilon
-    in the central one. The dotted line joins the measured points of the shuffle model.
-    """
-    figure, axes = load_pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
-    style_axes(
-        axes, f"The error of a count at epsilon = {epsilon:g}", "people", "root mean squared error, in people"
-    )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    exp_epsilon = math.exp(epsilon)
-    lines = []
-    for name, curve in curves.items():
-        axes.plot(counts, curve, "o", color=_MODEL_COLORS[name], markersize=6)
-        lines.append((f"{name}, measured", _MODEL_COLORS[name], list(counts), list(curve)))
-    reference = {
-        "local": [math.sqrt(n * exp_epsilon) / (exp_epsilon - 1) for n in counts],
-        "central": [math.sqrt(2 / exp_epsilon) / (1 - 1 / exp_epsilon)] * len(counts),
-    }
-    for name, curve in reference.items():
-        axes.plot(counts, curve, color=_MODEL_COLORS[name], linewidth=1.2, linestyle="--")
-    axes.plot(counts, curves["shuffled"], color=_MODEL_COLORS["shuffled"], linewidth=1.2, linestyle=":")
-    label_ends(axes, lines)
     return save_figure(figure, path)

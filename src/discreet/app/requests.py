@@ -7,6 +7,7 @@ line.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,15 +18,15 @@ from typing import Any
 from .. import _registry, tables
 from .. import session as sessions
 from .._errors import DiscreetError, InvalidInput
-from ..accounting.filters import FilterPreview as Cost
 from ..curator import STEWARD, Budget, Curator, Period, Policy, postgres_store
-from ..curator.policy import UNLIMITED
+from ..curator.periods import UNLIMITED
 from ..query import Answer
 from ..session.base import QueryPreview
 from ..session.opening import TRIAL
 from ..tables.engines.postgres_tables import is_address
 from ..tables.engines.spark_files import is_several
-from ..tables.files import refuse_empty, stand_in
+from ..tables.files import codebooks_of, formatted, refuse_empty, several, stand_in
+from ..tables.fit import fit_of, ids_of, not_utf8, odd_lines
 
 
 def beside(data: str, suffix: str) -> Path:
@@ -197,9 +198,16 @@ def shown_time(time: str | None, options: Mapping[str, Any]) -> str | None:
     return f"{time[:16]}Z" if time is not None and is_shown(time, options) else None
 
 
-def cost_json(cost: Cost) -> dict[str, Any]:
-    """Return the preview of a charge as JSON: what it would do to a budget."""
-    return dataclasses.asdict(cost)
+def account_line(account: Any) -> dict[str, Any]:
+    """Return an account as JSON; null is infinite."""
+    return {
+        "of": account.of,
+        "used": account.used,
+        "limit": float(account.rule.total),
+        "unit": account.rule.unit,
+        "pure": account.pure if math.isfinite(account.pure) else None,
+        "own_delta": account.own_delta,
+    }
 
 
 def preview_json(query_preview: QueryPreview) -> dict[str, Any]:
@@ -217,7 +225,7 @@ def preview_json(query_preview: QueryPreview) -> dict[str, Any]:
         "fits": query_preview.fits,
         "buys": query_preview.buys,
         "answered": query_preview.answered,
-        "budget": cost_json(query_preview.budget),
+        "budget": dataclasses.asdict(query_preview.budget),
     }
 
 
@@ -236,30 +244,35 @@ def limits_json(policy: Policy) -> dict[str, Any]:
     return {name: _registry.to_json(limit) for name, limit in policy.limits.items()}
 
 
-def fit_json(
-    columns: dict[str, Any],
-    people: dict[str, str],
-    groups: dict[str, str],
-    not_utf8: str | None = None,
-    *,
-    lines: dict[str, str],
-    ids: dict[str, str],
-    noted: bool,
-    related: dict[str, Any],
-) -> dict[str, Any]:
-    """Return as JSON how well a table fits its schema: coarse but exact facts, for the steward only.
+def fit_facts(source: Any, schema: Path, ledger: Path, related: Mapping[str, Any]) -> dict[str, Any]:
+    """Return as JSON how well data and related tables fit a schema file: coarse but exact facts, for the
+    steward only. Where there is a ledger, an entry says so, written before anything is returned.
 
-    `columns` has, for each column, the shares of cells that are missing, unreadable and outside what the
-    schema declares; `people` and `groups` say how many people are over the limits on rows and groups,
-    `not_utf8` how many lines are not text in their encoding, `lines` how many have more or fewer fields than
-    the first, `ids` how many rows belong to nobody or to few, `noted` whether the ledger records that the
-    steward looked at the data, and `related` the same of lines of other tables, by their names.
+    "columns" has, for each column, the shares of cells that are missing, unreadable and outside what the
+    schema declares; "people" and "groups" say how many people are over the limits on rows and groups,
+    "not_utf8" how many lines are not text in their encoding, "lines" how many have more or fewer fields than
+    the first, "ids" how many rows belong to nobody or to few, "noted" whether the ledger records that the
+    steward looked at the data, and "related" the same of lines of other tables, by their names.
     "private" is false: the facts are not protected by noise.
     """
+    public = tables.load(schema)
+    source = formatted(several(source) or source, schema, public)
+    related = {name: formatted(several(of) or of, schema, public, name) for name, of in related.items()}
+    books = codebooks_of(schema, public)
+    engine = tables.connect(source, public, related=related or None, codebooks=books)
+    columns, people, groups = fit_of(engine)
+    undecodable, lines, ids, noted = not_utf8(source), odd_lines(source), ids_of(engine), ledger.exists()
     shares = {name: dict(column_shares) for name, column_shares in columns.items()}
     facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
-    facts |= {"lines": lines, "ids": ids} | ({"related": related} if related else {})
-    return facts | ({} if not_utf8 is None else {"not_utf8": not_utf8})
+    facts |= {"lines": lines, "ids": ids} | ({} if undecodable is None else {"not_utf8": undecodable})
+    if related:
+        broken = {name: share for name, of in related.items() if (share := not_utf8(of)) is not None}
+        others = {name: odd_lines(of) for name, of in related.items()}
+        facts |= {"related": {"lines": others, "not_utf8": broken}}
+    if noted:
+        named = [name for name, _ in public.schema]
+        Curator.open(ledger, engine).note("looked", {"what": "discreet check", "columns": named})
+    return facts
 
 
 def period_of(per: str | None, total: str | None, delta: float) -> Period | None:

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from .anonymity import ToInterval as ToInterval
     from .anonymity import ToPrefix as ToPrefix
     from .anonymity import background_knowledge as background_knowledge
-    from .anonymity import delta_presence as delta_presence
     from .anonymity import differencing as differencing
     from .anonymity import distinct_l_diversity as distinct_l_diversity
-    from .anonymity import entropy_l_diversity as entropy_l_diversity
     from .anonymity import generalize as generalize
     from .anonymity import homogeneity as homogeneity
     from .anonymity import intersection as intersection
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from .anonymity import made_up_ratings as made_up_ratings
     from .anonymity import mondrian as mondrian
     from .anonymity import reconstruct as reconstruct
-    from .anonymity import recursive_l_diversity as recursive_l_diversity
     from .anonymity import risk as risk
     from .anonymity import side_knowledge as side_knowledge
     from .anonymity import t_closeness as t_closeness

@@ -45,7 +45,6 @@ requires for so many questions does.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -169,37 +168,6 @@ def distinct_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) 
     return int(_row(data, [*identifiers, sensitive], sql)["l"] or 0)
 
 
-def entropy_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -> float:
-    """Return e to the power of the smallest entropy of the sensitive values in a class: the largest l for
-    which entropy l-diversity holds."""
-    sql = (
-        f"WITH {_cells(identifiers, sensitive)} SELECT MIN(h) AS h FROM "
-        f"(SELECT -SUM(__n / __size * ln(__n / __size)) AS h FROM sized GROUP BY {names(identifiers)})"
-    )
-    entropy = _row(data, [*identifiers, sensitive], sql)["h"]
-    return 0.0 if entropy is None else math.exp(max(0.0, entropy))
-
-
-def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str, *, l: int) -> float:  # noqa: E741
-    """Return the number above which every c gives recursive (c, l)-diversity; infinite if none does.
-
-    A class has it if r_1 < c (r_l + ... + r_m), where r_1 >= r_2 >= ... >= r_m are the counts of its
-    sensitive values (Machanavajjhala et al. 2007).
-    """
-    _require.integer(l=l, at_least=1)
-    keys = names(identifiers)
-    sql = (
-        f"WITH {_cells(identifiers, sensitive)}, "
-        f"ranked AS (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY __n DESC) AS __rank "
-        "FROM sized) "
-        "SELECT MAX(__top / __rest) AS c, bool_or(__rest IS NULL) AS never FROM (SELECT "
-        f"MAX(__n)::DOUBLE AS __top, SUM(__n) FILTER (__rank >= {int(l)}) AS __rest "
-        f"FROM ranked GROUP BY {keys})"
-    )
-    row = _row(data, [*identifiers, sensitive], sql)
-    return math.inf if row["never"] else float(row["c"] or 0.0)
-
-
 @_require.check_options
 def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordered: bool = False) -> float:
     """Return the t of t-closeness: the largest earth mover's distance between a class and the complete table
@@ -250,36 +218,6 @@ def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordere
 def _null_safe_equality(left: str, right: str, columns: Sequence[str]) -> str:
     """Return the SQL condition that these columns agree in two tables; NULL agrees with NULL."""
     return " AND ".join(f"{left}.{names([c])} IS NOT DISTINCT FROM {right}.{names([c])}" for c in columns)
-
-
-def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tuple[float, float]:
-    """Return the least and the largest share of a population class that is in the table (Nergiz, Atzori &
-    Clifton 2007).
-
-    (d1, d2) means: for whoever knows a person's quasi-identifiers, the probability that this person is in the
-    table is between d1 and d2.
-    """
-    parts = []
-    for each in (data, population):
-        connected, table = engine(each, identifiers)
-        parts.append(
-            connected.answer(f"SELECT {names(identifiers)}, COUNT(*) AS __n FROM {table} GROUP BY ALL")
-        )
-    joined = connect(parts[0], Public(table="inside", tables=()), related={"everyone": parts[1]})
-    sql = (
-        "SELECT MIN(share) AS low, MAX(share) AS high, bool_or(outsider) AS outsider FROM (SELECT "
-        "COALESCE(i.__n, 0) / e.__n AS share, e.__n IS NULL OR i.__n > e.__n AS outsider "
-        f'FROM "everyone" e FULL JOIN "inside" i ON {_null_safe_equality("i", "e", identifiers)})'
-    )
-    row = joined.answer(sql).to_pylist()[0]
-    _require.that(
-        row["low"] is not None, "the population is empty, so nobody has a chance to be in the table."
-    )
-    _require.that(
-        not row["outsider"],
-        "the table has rows that the population does not have. Give the population it was drawn from.",
-    )
-    return float(row["low"]), float(row["high"])
 
 
 Mask = NDArray[np.bool_]

@@ -3,7 +3,8 @@ declared type and clipped to its declared bounds, by operations that cannot fail
 reveal something about that row).
 
 The writer alone carries the unit of privacy (`sources.carried`): it keeps each row's unit beside it, adds to
-a join or mark of two private sources that the units are equal, and aggregates by unit.
+a join or mark of two private sources that the units are equal, aggregates by unit, and puts no units together
+that are stored in two ways.
 
 Names of columns: the table with prefix t0 has t0u, the unit of privacy in its canonical form
 (`semantics.Canonical`); t0w, the text of that form; t0c0, t0c1, ..., the declared columns, cleaned
@@ -29,7 +30,7 @@ from ..tables.semantics import SelectNode, aliased, name, select
 from .domain import Kind, declared
 from .errors import Node, QueryError
 from .measures import decimal_places, grid
-from .nodes import Call, Column, Expr, Literal, literal, make, sql
+from .nodes import Call, Column, Expr, Literal, literal, make, sql, walk
 from .operators import clipped, double, if_
 from .sources import (
     Carried,
@@ -39,12 +40,14 @@ from .sources import (
     Marked,
     Projected,
     Scan,
+    Union,
     UnitAggregate,
     carried,
     children,
     columns_of,
     is_within_range,
     own_expressions,
+    scope_of,
     unit_scan,
 )
 
@@ -169,7 +172,7 @@ class Reader:
         if isinstance(node, Joined):
             own = columns_of(*self._conditions(node))
         elif isinstance(node, Marked):
-            own = columns_of(*(side for pair in self._pairs(node) for side in pair))
+            own = columns_of(*node.on, *(side for pair in self._pairs(node) for side in pair))
         else:
             own = columns_of(*own_expressions(node))
         return own.union(*(self._used(child) for child in children(node)))
@@ -184,6 +187,8 @@ class Reader:
             return self._joined(node)
         if isinstance(node, Marked):
             return self._marked(node)
+        if isinstance(node, Union):
+            return self._united(node)
         rows = self._written(node.child).subquery("p")
         if isinstance(node, Projected):
             projections = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
@@ -257,12 +262,24 @@ class Reader:
         filters (see `tables.engines.duckdb_reading`).
         """
         prefix, right = node.prefix, self._written(node.right)
-        rows = select("*").from_(self._written(node.child).subquery("p"))
         pairs, units = self._pairs(node), self._units(node.child, node.right)
-        if not pairs and units is None:
+        if not pairs and units is None and not node.on:
+            rows = select("*").from_(self._written(node.child).subquery("p"))
             any_row = exp.GT(this=exp.Count(this=exp.Star()), expression=integer_literal(0))
             totals = select(aliased(any_row, f"{prefix}m")).from_(right.subquery("i"))
             return rows.join(totals.subquery("x"), kind="CROSS")
+        rows = self._marked_on(node, right.copy()) if node.on else self._marked_equal(node, right.copy())
+        if not node.counted:
+            return rows
+        counts = [
+            aliased(convert(exp.Count(this=exp.Star()), "double"), f"{prefix}n"),
+            aliased(convert(exp.Count(this=sql(node.pairs[0][1])), "double"), f"{prefix}c"),
+        ]
+        return rows.join(select(*counts).from_(right.subquery("i")).subquery("y"), kind="CROSS")
+
+    def _marked_equal(self, node: Marked, right: SelectNode) -> SelectNode:
+        prefix, pairs, units = node.prefix, self._pairs(node), self._units(node.child, node.right)
+        rows = select("*").from_(self._written(node.child).subquery("p"))
         inner = [aliased(sql(expression), f"{prefix}k{i}") for i, (_, expression) in enumerate(pairs)]
         on = [exp.EQ(this=sql(own), expression=name(f"{prefix}k{i}")) for i, (own, _) in enumerate(pairs)]
         if units is not None:
@@ -270,14 +287,82 @@ class Reader:
             on.insert(0, self._same_unit(node.child, node.right, f"{prefix}u"))
         listed = select(*inner).distinct().from_(right.subquery("i"))
         marked = select("*", aliased(exp.Boolean(this=True), f"{prefix}m")).from_(listed.subquery("d"))
-        rows = rows.join(marked.subquery("x"), on=all_of(on), side="LEFT")
-        if not node.counted:
-            return rows
-        counts = [
-            aliased(convert(exp.Count(this=exp.Star()), "double"), f"{prefix}n"),
-            aliased(convert(exp.Count(this=sql(node.pairs[0][1])), "double"), f"{prefix}c"),
+        return rows.join(marked.subquery("x"), on=all_of(on), side="LEFT")
+
+    def _marked_on(self, node: Marked, right: SelectNode) -> SelectNode:
+        """Write a mark with further conditions: the different values of the child's columns in them are
+        joined with those of the right side, and the rows of the child with the values that have a match.
+
+        Numbers are in their canonical form, as which of two equal ones stands for both would depend on other
+        rows. Of two private sources, both joins are by the unit, too.
+        """
+        prefix, pairs, units = node.prefix, self._pairs(node), self._units(node.child, node.right)
+        on = [exp.EQ(this=sql(a), expression=sql(b)) for a, b in pairs] + [sql(c) for c in node.on]
+        found, rows = "found0", self._unlike_tables(f"marked{_marks(node)}")
+        compared = [side for pair in pairs for side in pair] + list(node.on)
+        columns = {c.name: c for e in compared for c in walk(e) if isinstance(c, Column)}
+        outside = scope_of(node.child).keys()
+        own, inner = ([c for n, c in columns.items() if (n in outside) is side] for side in (True, False))
+        values, matches = ([aliased(_canonical(c, sql(c)), c.name) for c in side] for side in (own, inner))
+        kept = [aliased(name(c.name), f"{prefix}k{i}") for i, c in enumerate(own)]
+        same = [
+            (semantics.Same if c.domain.nullable else exp.EQ)(this=sql(c), expression=name(f"{prefix}k{i}"))
+            for i, c in enumerate(own)
         ]
-        return rows.join(select(*counts).from_(right.copy().subquery("i")).subquery("y"), kind="CROSS")
+        if units is not None:
+            on.insert(0, self._same_unit(node.child, node.right, units[1]))
+            values.insert(0, aliased(name(units[0]), units[0]))
+            matches.insert(0, aliased(name(units[1]), units[1]))
+            kept.insert(0, aliased(name(units[0]), f"{prefix}u"))
+            same.insert(0, exp.EQ(this=name(units[0]), expression=name(f"{prefix}u")))
+        # a SELECT needs a column, even if none is compared
+        listed = select(*(values or [aliased(integer_literal(1), f"{prefix}k")])).distinct().from_(rows)
+        inside = select(*matches, aliased(exp.Boolean(this=True), found)).distinct()
+        matched = select(*kept, aliased(exp.Boolean(this=True), f"{prefix}m")).distinct()
+        matched = matched.from_(listed.subquery("d"))
+        matched = matched.join(inside.from_(right.subquery("i")).subquery("r"), on=all_of(on), side="LEFT")
+        matched = matched.where(not_null(found))
+        on = same or [exp.Boolean(this=True)]
+        marked = select("*").from_(rows).join(matched.subquery("x"), on=all_of(on), side="LEFT")
+        return marked.with_(rows, as_=self._written(node.child))
+
+    def _unlike_tables(self, relation: str) -> str:
+        """Return a name of a relation that no table has: it would be read instead of that table."""
+        tables = {self.public.table.lower(), *(t.name.lower() for t in self.public.tables)}
+        while relation in tables:
+            relation += "x"
+        return relation
+
+    def _united(self, node: Union) -> SelectNode:
+        """Write a union. The columns of a kind have one type, as whole numbers are numbers.
+
+        Units of two kinds are refused: a person could be the number 1 here and the text "1.0" there, and
+        would count as two.
+        """
+        whose = self._whose(node)
+        if whose is not None and len({self._unit_kind(part) for part in node.parts}) > 1:
+            raise QueryError(
+                "the parts of a union tell people apart by columns of different types. Store the unit "
+                "of their tables with one type."
+            )
+        kinds, united = scope_of(node), list[Node]()
+        for part in node.parts:
+            columns = [
+                aliased(
+                    _of_one_type(name(f"{part.prefix}p{i}"), kinds[f"{node.prefix}p{i}"].kind),
+                    f"{node.prefix}p{i}",
+                )
+                for i in range(len(part.columns))
+            ]
+            unit = self._whose(part)
+            if unit is not None:
+                columns.append(aliased(name(unit.unit), f"{node.prefix}u"))
+                columns.append(aliased(convert(name(unit.unit), "text"), f"{node.prefix}w"))
+            rows = select(*columns).from_(self._written(part).subquery("p"))
+            united = [exp.Union(this=united[0], expression=rows, distinct=False) if united else rows]
+        return select("*").from_(
+            exp.Subquery(this=united[0], alias=exp.TableAlias(this=exp.to_identifier("a")))
+        )
 
     def _aggregated(self, node: UnitAggregate, rows: exp.Subquery) -> SelectNode:
         """Write the aggregates of each unit. Which of two equal keys stands for a group must not depend on
@@ -412,7 +497,21 @@ def _joins(node: From) -> int:
     different names."""
     if isinstance(node, Joined):
         return 1 + _joins(node.left) + _joins(node.right)
-    return 0 if isinstance(node, Scan) else _joins(node.child)
+    return 0 if isinstance(node, Scan | Union) else _joins(node.child)
+
+
+def _of_one_type(x: Node, kind: Kind) -> Node:
+    """Return a value of a kind in the one type that the kind has in each part of a union."""
+    return (
+        convert(x, {Kind.NUMBER: "double", Kind.DATE: "date"}[kind])
+        if kind in (Kind.NUMBER, Kind.DATE)
+        else x
+    )
+
+
+def _marks(node: From) -> int:
+    """Return the number of marks in a source, by which the relations of nested marks get different names."""
+    return isinstance(node, Marked) + sum(map(_marks, children(node)))
 
 
 def _per_unit(function: str, argument: Expr | None) -> Node:

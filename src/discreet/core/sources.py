@@ -13,9 +13,11 @@ Proof:     by induction over the nodes, as `scan` writes them. A scan carries th
            a row of two people counts as one row of each, and to take it away from the table changes both.
            Filters, computed columns and marks by public rows look at one row and at public tables. A join of
            two private sources, and a mark by a private source, match rows of one unit only, as the writer
-           adds that condition. Aggregates are grouped by the unit. All other combinations are refused here:
-           a public row that is kept or marked because of private ones, and two private sources where the unit
-           is a row, which no two rows share.
+           adds that condition. Aggregates are grouped by the unit. The rows of a union that carry x are those
+           of its parts that do; the writer refuses parts whose units are not stored alike, as one person
+           could be two units there. All other combinations are refused here: a public row that is kept,
+           marked, or put among private ones, and two private sources where the unit is a row, which no two
+           rows share.
 Assumes:   the engine computes each node as `tables.semantics` says, and what the steward declared is true: a
            declared key of a public table is unique.
 """
@@ -25,12 +27,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from .._public import Fact, Public, Reference, Related
 from .domain import Kind, ValueDomain, boolean, constant, declared, is_plain, number, text
 from .errors import QueryError, Refusal
-from .nodes import Call, Column, Expr, Literal, OutputReference, is_made, key, walk
+from .nodes import Call, Column, Expr, Literal, OutputReference, is_made, key, make, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,8 @@ class Marked:
     """Marks each row of `child` that has a match in `right`, for EXISTS and IN with a sub-query.
 
     A row of `right` matches if own = inner for all `pairs` (own, inner) of an expression over `child` and one
-    over `right`, and of a private `right` only if it belongs to the same unit. A mark adds no rows. Column
+    over `right`, if all of `on` are true, which are over both, and of a private `right` only if it belongs to
+    the same unit. A mark adds no rows. Column
     `{prefix}m` is true where there is a match, else NULL; without `pairs`, and with a public `right`, it is
     true or false. With `counted`, `{prefix}n` is the number of rows of `right`, and `{prefix}c` the number of
     those in which the inner expression of the first pair is not NULL.
@@ -127,9 +131,19 @@ class Marked:
     right: From
     pairs: tuple[tuple[Expr, Expr], ...]
     counted: bool = False
+    on: tuple[Expr, ...] = ()
 
 
-From = Scan | Filtered | Joined | UnitAggregate | Projected | Marked
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Has the rows of all its parts (UNION ALL): column number i, `{prefix}p{i}`, is that of each part.
+    Either all parts are private, or none is."""
+
+    parts: tuple[Projected, ...]
+    prefix: str
+
+
+From = Scan | Filtered | Joined | UnitAggregate | Projected | Marked | Union
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +198,11 @@ def _scope(node: From) -> Scope:
         _naming(both := {**_scope(node.left), **right}, *node.on, kind=Kind.BOOLEAN)
         optional = right if node.kind == "left" else {}
         return {**both, **{name: replace(domain, nullable=True) for name, domain in optional.items()}}
+    if isinstance(node, Union):
+        for part in node.parts:
+            _scope(part)
+        own = {f"{node.prefix}p{i}": domain for i, domain in enumerate(union_domains(node))}
+        return own if unit_scan(node) is None else own | {f"{node.prefix}w": text()}
     child = _scope(node.child)
     if isinstance(node, Filtered):
         return _naming(child, node.condition, kind=Kind.BOOLEAN)
@@ -191,10 +210,13 @@ def _scope(node: From) -> Scope:
         _naming(child, *node.columns)
         return {**child, **{f"{node.prefix}p{i}": c.domain for i, c in enumerate(node.columns)}}
     if isinstance(node, Marked):
+        right = _naming(_scope(node.right), *(inner for _, inner in node.pairs))
         _naming(child, *(own for own, _ in node.pairs))
-        _naming(_scope(node.right), *(inner for _, inner in node.pairs))
+        _naming({**child, **right}, *node.on, kind=Kind.BOOLEAN)
         if any(own.domain.kind is not inner.domain.kind for own, inner in node.pairs):
             raise QueryError("a mark compares values of two kinds.")
+        if node.counted and not node.pairs:
+            raise QueryError("a mark counts the values of its first pair, and has none.")
         counts = {f"{node.prefix}{end}": COUNTED for end in "nc" if node.counted}
         return {**child, f"{node.prefix}m": boolean(nullable=True), **counts}
     _naming(child, *node.keys, *(argument for _, argument in node.aggregates))
@@ -235,6 +257,17 @@ def fold_domain(function: str, argument: Expr | None) -> ValueDomain:
     )
 
 
+def union_domains(node: Union) -> list[ValueDomain]:
+    """Return what is known of each column of a union: a value of one part or of another is that of a CASE."""
+    if len({len(part.columns) for part in node.parts}) != 1:
+        raise QueryError("the parts of a union have as many columns.")
+    columns = zip(*(part.columns for part in node.parts), strict=True)
+    try:
+        return [reduce(lambda a, b: make("case", Literal(True), a, b), column).domain for column in columns]
+    except Refusal:
+        raise QueryError("each column of a union has values of one kind.") from None
+
+
 def _naming(scope: Scope, *exprs: Expr | None, kind: Kind | None = None) -> Scope:
     """Return the scope; refuse expressions that name another column, or are of another `kind`."""
     for expression in exprs:
@@ -273,6 +306,8 @@ def carried(node: From, public: Public) -> Carried | None:
         return _scanned(node, public)
     if isinstance(node, Joined):
         return _joined(node, public)
+    if isinstance(node, Union):
+        return _united(node, public)
     own = carried(node.child, public)
     if isinstance(node, UnitAggregate):
         if own is None or own.of_rows:
@@ -325,6 +360,15 @@ def _joined(node: Joined, public: Public) -> Carried | None:
     return Carried(left.unit, single=left.single and right.single)
 
 
+def _united(node: Union, public: Public) -> Carried | None:
+    parts = [carried(part, public) for part in node.parts]
+    if all(part is None for part in parts):
+        return None
+    if any(part is None or part.of_rows for part in parts):
+        raise QueryError("a union has private rows of people in each of its parts, or in none.")
+    return Carried(f"{node.prefix}u", single=False)
+
+
 def adds_no_rows(node: From, on: tuple[Expr, ...], public: Public) -> bool:
     """Return whether a join with a public source adds at most one row to each row: it is a table, and each
     column of its declared key is compared by = with an expression over the other tables alone. Compared with
@@ -366,6 +410,8 @@ def children(node: From) -> tuple[From, ...]:
         return ()
     if isinstance(node, Joined):
         return node.left, node.right
+    if isinstance(node, Union):
+        return node.parts
     return (node.child, node.right) if isinstance(node, Marked) else (node.child,)
 
 
@@ -375,17 +421,17 @@ def unit_scan(node: From) -> Scan | None:
         return node if node.private else None
     if isinstance(node, Joined):
         return unit_scan(node.left) or unit_scan(node.right)
-    return unit_scan(node.child)
+    return unit_scan(node.parts[0] if isinstance(node, Union) else node.child)
 
 
 def is_within_range(column: Column) -> bool:
     """Return whether the numbers of a column are sure to lie in the range of its domain.
 
     A column of a table ("t0c1", see `Scan.alias`) is clipped to its declared bounds when it is read, and a
-    count of `Marked` ("t0c") has no rounding error. Names of other computed columns have no "c"; their
-    numbers may be outside by a rounding error.
+    count of `Marked` ("t0c") has no rounding error. Names of other computed columns end otherwise, whatever
+    their prefix; their numbers may be outside by a rounding error.
     """
-    return "c" in column.name
+    return column.name.rstrip("0123456789").endswith("c")
 
 
 def scans(node: From) -> Iterator[Scan]:
@@ -405,7 +451,7 @@ def own_expressions(node: From) -> tuple[Expr | None, ...]:
     if isinstance(node, Projected):
         return node.columns
     if isinstance(node, Marked):
-        return tuple(side for pair in node.pairs for side in pair)
+        return (*(side for pair in node.pairs for side in pair), *node.on)
     return (*node.keys, *(a for _, a in node.aggregates)) if isinstance(node, UnitAggregate) else ()
 
 
@@ -437,10 +483,13 @@ def source_key(node: From) -> str:
         )
     if isinstance(node, Marked):
         pairs = ", ".join(f"{key(own)} = {key(inner)}" for own, inner in node.pairs)
+        further = "".join(f"; {key(condition)}" for condition in node.on)
         return (
             f"mark({source_key(node.child)} as {node.prefix}; {source_key(node.right)}; {pairs}; "
-            f"{node.counted})"
+            f"{node.counted}{further})"
         )
+    if isinstance(node, Union):
+        return f"union({'; '.join(map(source_key, node.parts))} as {node.prefix})"
     assert isinstance(node, UnitAggregate)
     aggregates = ", ".join(f"{f}({'*' if a is None else key(a)})" for f, a in node.aggregates)
     return (

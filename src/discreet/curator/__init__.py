@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from .keys import Key as Key
     from .ledger import Ledger as Ledger
     from .live_mechanisms import InteractiveHandle as InteractiveHandle
+    from .periods import Period as Period
     from .policy import STEWARD as STEWARD
     from .policy import Budget as Budget
-    from .policy import Period as Period
     from .policy import Policy as Policy
 
 __all__, __getattr__, __dir__ = _registry.exports(__name__)

@@ -27,8 +27,9 @@ from ..accounting import events
 from . import accounts as charges
 from . import books
 from .accounts import Accounts
-from .budgeted import key_path
 from .curator import Curator
+from .door import key_path
+from .entries import hash_of, lies_beside, value_of, with_values
 from .ledger import Anchor, Entry, Ledger, LedgerReader, Writer, canonical, verify
 from .postgres_store import PostgresStore
 from .store import sync_folder
@@ -111,6 +112,8 @@ class ExportedEntry(Entry):
     the hash of the entry covers no more of it."""
 
     digest: str | None = None
+    # The text of its value, if that lies beside the chain.
+    text: str | None = None
 
     @property
     def seal(self) -> str | None:
@@ -138,6 +141,7 @@ class Export:
                 f"{path} is not an export of a discreet ledger: lines of JSON, as `discreet ledger "
                 f"export` writes them."
             ) from None
+        self._texts = {hash_of(entry.text): entry.text for entry in self._entries if entry.text is not None}
         if not self._entries:
             raise LedgerError(f"{path} holds no entry.")
 
@@ -161,6 +165,9 @@ class Export:
             )
         )
 
+    def value(self, body: dict[str, Any]) -> Any:
+        return value_of(body, self._texts.get)
+
     @property
     def genesis(self) -> Entry:
         return self.entry(1)
@@ -170,7 +177,19 @@ class Export:
         return Anchor(self._entries[-1].seq, self._entries[-1].hash)
 
     def verify(self, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
-        return verify(iter(self._entries), anchor, key=key)
+        problems: list[str] = []
+        found = verify(with_values(self._entries, self._texts.get, problems), anchor, key=key)
+        return problems + found
+
+
+def exported(ledger: Ledger) -> Iterator[str]:
+    """Yield the lines of an export: each entry as JSON, with its value in "beside" if its body has the hash
+    alone."""
+    for entry in ledger.entries():
+        facts = entry.to_json()
+        if lies_beside(entry.body.get("value")):
+            facts["beside"] = ledger.value(entry.body)
+        yield json.dumps(facts, sort_keys=True)
 
 
 def is_export(path: Path) -> bool:
@@ -196,6 +215,7 @@ def _entry(data: dict[str, Any]) -> ExportedEntry:
         sealed=None,
         topic=data["topic"],
         digest=data["seal"],
+        text=canonical(data["beside"]) if "beside" in data else None,
     )
     canonical(entry.to_json())
     return entry

@@ -6,12 +6,9 @@ All of this needs the ledger only, no data and no key.
 
 from __future__ import annotations
 
-import functools
-import json
+from typing import TYPE_CHECKING
 
-from .. import _registry
-from .._public import Public
-from ..accounting.filters import BudgetFilter, Odometer, Reading
+from ..accounting.filters import BudgetFilter
 from ..accounting.lanes import Spent
 from . import segments, tickets, vault
 from .accounts import (
@@ -22,14 +19,19 @@ from .accounts import (
     cap_field,
     charged,
     last_charge,
+    policy_of,
     priced,
+    public_of,
     spending,
     spent_by,
     split_by_first,
 )
-from .ledger import Anchor, Ledger, Writer, canonical
+from .ledger import Anchor, Ledger
 from .live_mechanisms import FED
-from .policy import Budget, Policy
+from .policy import Budget
+
+if TYPE_CHECKING:
+    from ..accounting.odometer import Reading
 
 __all__ = [
     "SERVED",
@@ -46,26 +48,6 @@ __all__ = [
     "spent_for",
     "verify",
 ]
-
-
-def public_of(ledger: Ledger | Writer) -> Public:
-    """Return the public facts the ledger was opened with."""
-    public: Public = _registry.from_json(ledger.genesis.body["public"])
-    return public
-
-
-def policy_of(ledger: Ledger | Writer) -> Policy:
-    """Return the budgets now in force."""
-    last = ledger.last("policy") or ledger.genesis
-    return _policy(canonical(last.body["policy"]))
-
-
-# Cached, because with two hundred analysts a policy takes 4 ms to build, and every question needs it a few
-# times. The cache's key is the whole text: the same text is the same policy.
-@functools.lru_cache(maxsize=64)
-def _policy(text: str) -> Policy:
-    policy: Policy = _registry.from_json(json.loads(text))
-    return policy
 
 
 def rule_of(ledger: Ledger, budget: Budget | None = None) -> BudgetFilter:
@@ -206,6 +188,8 @@ def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
     Theorem 3). `delta` is the delta at which the bound holds; by default that of the budget, or for a budget
     without a delta 1e-9, chosen by hand.
     """
+    from ..accounting.odometer import Odometer
+
     used_delta = delta if delta is not None else policy_of(ledger).budget.delta or 1e-9
     return Odometer(delta=used_delta, neighbors=public_of(ledger).neighbors).read(charged(ledger))
 

@@ -11,8 +11,8 @@ from typing import Any
 from .._errors import LedgerError
 from .._public import Public
 from . import books
-from .budgeted import key_path
 from .curator import Curator
+from .door import key_path
 from .keys import Key
 from .ledger import Ledger
 

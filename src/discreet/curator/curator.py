@@ -1,104 +1,340 @@
 """The curator: holds one dataset and its ledger, and releases what the budget allows.
 
-`ask` shows the order that everything here keeps: the filter admits the event, the charge is committed to
-disk, the mechanism runs, the release is stored in the ledger and returned. A question that was asked before
-is answered with the stored release, at no cost to the dataset, unless new noise is asked for. The curator
-knows no SQL and no models: it runs any mechanism that has a price.
+It is the door (`door`), by which each question passes, and all else that one does with a dataset: its
+accounts, previews, changes of the budgets, views of periods, live mechanisms, runs in steps, and what a
+server withholds.
+
+A server shows the answer to a question at the end of its public time, a period whose length does not depend
+on the data, so that the time does not tell how long the work took. But an answer is stored as soon as its
+work is done. Without `Withheld`, whoever asks the same question again within the public time would learn
+whether it is done: until then the question is charged again (or refused for lack of budget), and from then on
+it is served from the store.
 """
 
 from __future__ import annotations
 
-import time
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from .. import _require
-from .._errors import DescriptionError, InvalidInput, LedgerError, ReleaseFailed
-from .._public import UNVERSIONED
-from .._require import NON_NEGATIVE
-from ..accounting.caps import requested_price_of
-from ..accounting.filters import FilterPreview
-from ..mechanisms.protocols import BaseMechanism, Interactive, Mechanism, Release, Stepped, as_of
-from . import books, identities, segments, values
-from .accounts import periods_field
-from .budgeted import NOTES, BudgetedDataset, key_path
+from .. import _registry, _require
+from .._errors import BudgetExceeded, InvalidInput, LedgerError
+from ..accounting import Event
+from ..accounting.caps import RequestedPrice, requested_price_of
+from ..accounting.filters import BudgetFilter, FilterPreview
+from ..accounting.lanes import Spent
+from ..mechanisms.protocols import AnySource, BaseMechanism, Interactive, Release, Stepped, as_of
+from . import identities
+from .accounts import (
+    SERVED,
+    SPENDING,
+    Account,
+    Accounts,
+    periods_field,
+)
+from .door import Door, before, key_path
 from .identities import (
     as_started,
     check_kind,
     check_mechanism,
-    checked_release,
     description_of,
-    error_of_value,
-    hides_time,
     normal_form,
     parameters_of,
-    question_key,
-    question_of,
 )
-from .ledger import Entry, Writer
-from .live_mechanisms import InteractiveHandle
-from .policy import STEWARD
-from .tickets import STATE
+from .keys import Key
+from .ledger import Anchor, Entry, Ledger, Writer
+from .policy import STEWARD, Policy
+
+if TYPE_CHECKING:
+    from .live_mechanisms import InteractiveHandle
+    from .periods import Period
+    from .segments import Watch
+    from .vault import Vault
 
 __all__ = ["NOTES", "Curator", "key_path"]
 
 
-class Curator(BudgetedDataset):
-    """Runs mechanisms on one dataset, each charged to its budgets before it reads a row."""
+class BeingComputed(InvalidInput):
+    """A question was charged a moment ago, and its answer is not to be seen yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Says which questions' public time is not over, and refuses them.
+
+    `since` has a pair for each public time that is not over: the analyst, and when it began. All questions
+    that this analyst was charged for since then are withheld. `now` is when this list was made: questions
+    that were charged later cannot be in it, and all of them are withheld. `dropped` has the analyst, the
+    begin and the end of work that was cancelled before its public time was over: until that is over, whether
+    it has stored anything is secret. Who asks the same is charged anew, as if nobody had asked.
+
+    Guarantee: whether a question is refused here depends on which questions were charged, on when, and on
+               public clocks; not on whether the work is done, or on its result.
+    Assumes:   the clocks of all machines that write to the ledger agree with the clock of these times, and
+               none is set back between `now` and this check. Otherwise a charge could seem to be older than
+               it is, and its answer be served before the end of its public time.
+    """
+
+    now: datetime
+    since: tuple[tuple[str, datetime], ...] = ()
+    dropped: tuple[tuple[str, datetime, datetime], ...] = ()
+
+    def check(self, writer: Writer, same: Callable[[Entry], bool], analyst: str) -> bool:
+        """Refuse a question if the `same` question was charged within a public time that is not over, and
+        return whether it was charged by others' work that was dropped.
+
+        `same(charge)` says whether a charge is of the question that the `analyst` asks now. One's own dropped
+        work is refused, too: in its time one may have asked other questions, which are not paid twice.
+        """
+        first = min([self.now, *(begun for _, begun in self.since), *(begun for _, begun, _ in self.dropped)])
+        last, is_dropped = writer.last(SPENDING), False
+        if last is None or datetime.fromisoformat(last.time) < first:
+            return False
+        for entry in writer.entries(kind=SPENDING, after=before(writer, last.seq, first)):
+            covered, dropped = self._covers(entry), self._dropped(entry)
+            if (covered or dropped) and same(entry):
+                if covered or entry.body.get("analyst") == analyst:
+                    raise BeingComputed(
+                        "this question is being computed: its answer is there when its public time is over. "
+                        "Ask again after its time, or with fresh=True for a new answer at its price."
+                    )
+                is_dropped = True
+        return is_dropped
+
+    def _covers(self, charge: Entry) -> bool:
+        """Return whether the public time of a charge may not be over."""
+        moment, analyst = datetime.fromisoformat(charge.time), charge.body.get("analyst")
+        return moment >= self.now or any(analyst == name and moment >= begun for name, begun in self.since)
+
+    def _dropped(self, charge: Entry) -> bool:
+        """Return whether a charge may be that of work that was dropped."""
+        moment, analyst = datetime.fromisoformat(charge.time), charge.body.get("analyst")
+        return any(analyst == name and begun <= moment <= end for name, begun, end in self.dropped)
+
+
+# Kinds of entries that are neither a charge nor a release: somebody looked at the data itself, or the steward
+# (who sets the budgets) did something on a server. Stored in ledgers: they never change.
+NOTES = ("looked", "steward")
+
+
+class Curator(Door):
+    """Keeps one dataset: its door, its accounts and its budgets, live mechanisms and runs."""
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        source: AnySource,
+        policy: Policy,
+        *,
+        large_delta: bool = False,
+        large_epsilon: bool = False,
+        durable: bool = True,
+        remote: str | None = None,
+    ) -> Self:
+        """Create a ledger at `path`, and its key beside it at `path`.key; no analyst may read the key.
+
+        `durable=False` is for a ledger that is thrown away with its session: nothing waits for the disk.
+        `remote` is a PostgreSQL database that keeps the entries, "postgresql://user@host/books::name"; the
+        file at `path` then only points to it. `large_delta` and `large_epsilon` are explained in
+        `Policy.check`.
+        """
+        path = Path(path)
+        if path.exists() or path.is_symlink():
+            raise LedgerError(
+                f"{path} exists already, or is a link. A ledger is never overwritten: nothing was changed."
+            )
+        policy.check(source.public, large_delta=large_delta, large_epsilon=large_epsilon)
+        key = Key.create(key_path(path), durable=durable)
+        body = {"public": _registry.to_json(source.public), "policy": _registry.to_json(policy)}
+        try:
+            ledger = Ledger.create(path, key, body, durable=durable, remote=remote)
+        except BaseException:
+            # A key is never overwritten: without its ledger it would make the next attempt fail.
+            key_path(path).unlink()
+            raise
+        return cls(source, ledger)
+
+    @property
+    def vault(self) -> Vault:
+        """The store of secret (encrypted) states that are too large for the entries of the ledger."""
+        from .vault import Vault
+
+        return Vault(self.ledger)
+
+    @property
+    def filter(self) -> BudgetFilter:
+        """The privacy filter of the dataset's budget."""
+        from .books import rule_of
+
+        return rule_of(self.ledger)
+
+    def during(self, *periods: str) -> Self:
+        """Return a view of the rows of some periods only; its releases are charged to each of these periods.
+
+        Guarantee: for tables that differ in the rows of one unit within one period, all releases together
+                   satisfy that period's budget (docs/proofs/filters.md, Theorem 4).
+        Assumes:   rows do not move to another period in later versions of the table.
+        """
+        per = self.policy.budget.per
+        if per is None:
+            raise InvalidInput("this dataset has one budget, not one per period.")
+        per.check(self._full_source.public)
+        _require.non_empty(periods=periods)
+        names = tuple(sorted({per.named(period, self._full_source.public) for period in periods}))
+        view = copy.copy(self)
+        view.periods, view._period_cut, view.source = names, per.cut, self._rows_of(per, names)
+        return view
+
+    def _rows_of(self, per: Period, periods: tuple[str, ...]) -> AnySource:
+        """Return the rows of these periods as a source."""
+        return per.restrict(self._full_source, periods)
+
+    @property
+    def accounts(self) -> list[Account]:
+        """The accounts of the dataset: one, or with a budget per period one for each period of this view
+        (in a view of the whole table: for each period that was charged), as `Accounts.all` lists them."""
+        # The steward has no budget of their own, and so sees the dataset's.
+        return self.accounts_of(STEWARD)
+
+    @_require.check_options
+    def accounts_of(self, analyst: str) -> list[Account]:
+        """Return the accounts that `analyst` may see: their own if they have a budget of their own, else
+        those of the dataset."""
+        return self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))[-1].all(self.periods)
+
+    @property
+    def spent(self) -> Spent:
+        """What the dataset has spent, in the lanes of its filter (`accounting.lanes`); with a budget per
+        period, what the period that has spent most has spent."""
+        return self.account().spent
+
+    @property
+    def used(self) -> float:
+        """How much of the dataset's budget is spent, in the budget's own unit; with a budget per period, how
+        much the period that has spent most has spent."""
+        return self.account().used
+
+    @property
+    def remaining(self) -> float:
+        """How much of the dataset's budget is left, rounded down; with a budget per period, how much the
+        period that has spent most has left."""
+        return self.account().left
+
+    @_require.check_options
+    def require_here(self, thing: Any) -> None:
+        """Refuse what works beside the table only: here everything does."""
+
+    @_require.check_options
+    def require_analyst(self, name: str) -> None:
+        """Refuse a name that is not an analyst of this dataset."""
+        self.policy.of(name)
+
+    def account(self, analyst: str = STEWARD) -> Account:
+        """Return the account of `analyst`: that of their own budget, or the dataset's if they have none. With
+        a budget per period, it is that of the period that has spent most."""
+        own = self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))[-1]
+        per, accounts = own.budget.per, own.all(self.periods)
+        # The last account is then that of all periods together, which has another budget.
+        limited = per is not None and per.limit is not None
+        return max(accounts[:-1] if limited else accounts, key=lambda account: account.used)
+
+    @_require.check_options
+    def preview(
+        self, event: Event, *, analyst: str = STEWARD, requested_price: RequestedPrice | None = None
+    ) -> FilterPreview:
+        """Return what an event would cost the dataset, or an analyst's own account. Reads no data.
+
+        `admitted` and `fits` (how many more such events there is budget for) are the smaller ones of the
+        dataset and the analyst: where the dataset has less left, an analyst learns from `fits` how much. All
+        other numbers are of the analyst's own account, or the dataset's if they have none. `requested_price`
+        is the (epsilon, delta) that the release was asked with, if any: `requested_price_of(mechanism)`.
+        """
+        with self.ledger.refreshed():
+            policy, is_stopped = self._in_force(self.ledger), False
+            owners = self._accounts_for(self.ledger, analyst, policy)
+            previews = [accounts.preview(event, self.periods, requested_price) for accounts in owners]
+            try:
+                self._guard(
+                    self.ledger,
+                    policy,
+                    analyst,
+                    lambda: owners[0].priced(event, self.periods, requested_price)[0][1],
+                )
+            except BudgetExceeded:
+                is_stopped = True
+        tightest = min(
+            previews,
+            key=lambda preview: (preview.admitted, float("inf") if preview.fits is None else preview.fits),
+        )
+        fits = 0 if is_stopped else tightest.fits
+        return replace(previews[-1], admitted=tightest.admitted and not is_stopped, fits=fits)
 
     @_require.paying
-    def ask(
-        self,
-        mechanism: Mechanism,
-        *,
-        analyst: str = STEWARD,
-        text: str | None = None,
-        fresh: bool = False,
-        least_seconds: Annotated[float, NON_NEGATIVE] = 0.0,
-    ) -> Release:
-        """Run a mechanism for its price, or serve its stored release.
-
-        Guarantee: all that is ever returned satisfies the dataset's budget, however questions depend on
-                   earlier answers.
-        Proof:     the charge passes the filter (docs/proofs/filters.md, Theorem 1) inside one exclusive
-                   transaction, and is on disk before data is read; a stored release is post-processing of
-                   what was paid for.
-        Assumes:   the mechanism's event is its true price: the mechanism is of a class of discreet that
-                   `_registry` lists, or is the steward's trusted code.
-
-        `text` is the question as the analyst wrote it, for the record. `fresh=True` pays for new noise even
-        where a release is stored already. `least_seconds` is the least time from the charge until anything is
-        entered or returned: nobody sees how long a mechanism ran that takes less.
-        """
-        check_mechanism(mechanism, self.source, Mechanism, "it is asked with Session.start or Curator.start")
-        # A search may have thousands of candidates, too many for the ledger to hold their descriptions.
-        described = None if hides_time(mechanism) else description_of(mechanism)
-        identities.check(mechanism, described, text)
-        # The `key` of a mechanism is the same for all ways to write one question; its description is not.
-        key = None if described is None else self._question(normal_form(mechanism, described))
-        requested_price = requested_price_of(mechanism)
-        self._prepare(mechanism.event, analyst, requested_price)
+    def enter(self, event: Event, note: str) -> Entry:
+        """Charge the event of a release that was made elsewhere, so that it counts; refused if the budget is
+        too small for it. `note` says what it was, for the record."""
+        self._prepare(event, STEWARD)
         with self.ledger.writing() as writer:
-            self._in_force(writer).check_people(mechanism, self.source.public)
-            if self.withheld is not None and described is not None and not fresh:
-                # Refuses if the answer to the same question is still withheld (`budgeted`), whichever
-                # opening asked it.
-                wanted = question_key(normal_form(mechanism, described))
-                fresh = self.withheld.check(writer, lambda charge: question_of(charge) == wanted, analyst)
-            stored = None if key is None or fresh else writer.last("release", key)
-            if stored is not None:
-                return self._serve(writer, stored, mechanism, analyst, text)
-            charge = self._charge(
-                writer,
-                mechanism.event,
-                analyst,
-                requested_price,
-                text=text,
-                mechanism=described,
-                trusted=key is None,
-                trust=identities.trust_of(mechanism, described),
-            )
-        return self._run(mechanism, charge, key, least_seconds)
+            return self._charge(writer, event, STEWARD, text=note, elsewhere=True)
+
+    @_require.check_options
+    def note(self, kind: str, body: dict[str, Any]) -> Entry:
+        """Append a signed entry of a kind in `NOTES`, for something that is not charged but should be on
+        record: that somebody has looked at the data itself, for example."""
+        if kind not in NOTES:
+            raise _require.fail("kind", kind, " or ".join(map(repr, NOTES)))
+        with self.ledger.writing() as writer:
+            return writer.append(kind, body)
+
+    @_require.check_options
+    def change_policy(
+        self,
+        policy: Policy,
+        *,
+        large_delta: bool = False,
+        large_epsilon: bool = False,
+        replacing: Policy | None = None,
+    ) -> None:
+        """Change the budgets from now on.
+
+        Everything spent so far is counted again under the new budgets, and must be within them. With
+        `replacing`, the policy that the caller has seen, nothing is changed if another one is in force by
+        then. `large_delta` and `large_epsilon` are explained in `Policy.check`.
+
+        Decide without looking at answers: the guarantee of a budget that was chosen because of what was
+        released is weaker, as the deltas of all budgets that might have been chosen add up
+        (docs/proofs/filters.md).
+        """
+        if not isinstance(policy, Policy):
+            raise _require.fail("policy", policy, "a Policy(budget=..., analysts=...)")
+        public = self._full_source.public
+        policy.check(public, large_delta=large_delta, large_epsilon=large_epsilon, before=self.policy)
+        with self.ledger.writing() as writer:
+            if replacing is not None and self._in_force(writer) != replacing:
+                raise InvalidInput(
+                    "the budgets were changed by somebody else in the meantime. Nothing was changed. Look at "
+                    "what is there now."
+                )
+            pairs = ((None, policy.budget), *policy.analysts)
+            owners = [
+                Accounts(writer, public, budget, owner) for owner, budget in pairs if budget is not None
+            ]
+            for accounts in owners:
+                accounts.check()
+            changed = writer.append("policy", {"policy": _registry.to_json(policy)})
+            for accounts in owners:
+                accounts.recount(writer, changed)
+
+    def verify(self, anchor: Anchor | None = None) -> list[str]:
+        """Return what is wrong with the ledger, in words: its chain, its totals and references, and the files
+        of its vault (`books.verify`)."""
+        from .books import verify
+
+        return verify(self.ledger, anchor)
 
     @_require.paying
     def start(self, interactive: Interactive, *, analyst: str = STEWARD) -> InteractiveHandle:
@@ -128,6 +364,8 @@ class Curator(BudgetedDataset):
                 trusted=described is None,
                 trust=identities.trust_of(interactive, described),
             )
+        from .live_mechanisms import InteractiveHandle
+
         try:
             return InteractiveHandle.begin(self.ledger, self.source, interactive, charge, self._entropy)
         except Exception as error:
@@ -142,7 +380,7 @@ class Curator(BudgetedDataset):
         every: int | None = None,
         analyst: str = STEWARD,
         text: str | None = None,
-        progress: segments.Watch | None = None,
+        progress: Watch | None = None,
         resume: bool = False,
     ) -> Release:
         """Pay the whole price of a mechanism that runs in steps, and run it.
@@ -151,6 +389,8 @@ class Curator(BudgetedDataset):
         function `progress` is called after each step. `resume` continues the run of a checkpoint, free
         (`segments.resume`).
         """
+        from . import segments
+
         if resume:
             if checkpoint is None:
                 raise InvalidInput("resume=True needs the checkpoint to continue from.")
@@ -182,7 +422,7 @@ class Curator(BudgetedDataset):
         other_periods = charge.body.get("periods") != periods_field(
             self._in_force(self.ledger).budget, self.periods
         ).get("periods")
-        same = charge.kind == books.SPENDING and charge.body.get("mechanism") == described
+        same = charge.kind == SPENDING and charge.body.get("mechanism") == described
         if not same or other_periods:
             raise InvalidInput(
                 f"entry {number} of the ledger is not the start of this mechanism, with these parameters and "
@@ -193,6 +433,8 @@ class Curator(BudgetedDataset):
                 f"entry {number} of the ledger is no mechanism that {analyst} has started. Start one of your "
                 "own."
             )
+        from .live_mechanisms import InteractiveHandle
+
         handle = InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
         handle.check_parameters()
         return handle
@@ -219,17 +461,6 @@ class Curator(BudgetedDataset):
             raise InvalidInput(f"{type(interactive).__name__} is not fed with batches or versions: {advice}.")
         return self.resume(interactive, number, analyst=analyst).feed(batch=batch)
 
-    def _question(self, described: Any) -> str:
-        """Return the key under which the release of a question is stored: a hash of `described`, the
-        mechanism's `key` or description, which holds the declared version of the table; where none is
-        declared, also of a random text of this opening.
-
-        Nothing here depends on rows or files: whether a question is charged or served would otherwise tell
-        whether anybody has come since it was asked first.
-        """
-        is_declared = self._full_source.public.version != UNVERSIONED
-        return question_key(described if is_declared else [described, self.opening])
-
     @_require.check_options
     def given_before(self, mechanism: BaseMechanism, analyst: str = STEWARD) -> str | None:
         """Return when an analyst was charged for, or given, the stored release of a mechanism, which is free
@@ -248,7 +479,7 @@ class Curator(BudgetedDataset):
                 return self.ledger.entry(stored.body["charge"]).time
         served = (
             entry.time
-            for entry in self.ledger.entries(kind=books.SERVED, after=stored.seq)
+            for entry in self.ledger.entries(kind=SERVED, after=stored.seq)
             if entry.body["release"] == stored.seq and entry.body["analyst"] == analyst
         )
         return next(served, None)
@@ -269,111 +500,11 @@ class Curator(BudgetedDataset):
     @_require.check_options
     def released(self, number: int) -> list[dict[str, Any]]:
         """Return what a live mechanism has released, in order: the bodies of its entries with a value."""
+        from .tickets import STATE
+
         states = self.ledger.entries(kind=STATE, after=number)
-        return [entry.body for entry in states if entry.body["charge"] == number and "value" in entry.body]
-
-    def _serve(
-        self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str, text: str | None
-    ) -> Release:
-        """Return a stored release again. An analyst who has not been given it before is charged for it on
-        their own account; the dataset is not."""
-        policy = self._in_force(writer)
-        # Refuses an analyst whom the policy does not name.
-        policy.of(analyst)
-        seen = stored.body["analyst"] == analyst or any(
-            entry.body["release"] == stored.seq and entry.body["analyst"] == analyst
-            for entry in writer.entries(kind=books.SERVED, after=stored.seq)
-        )
-        if not seen:
-            body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
-            body |= {} if text is None else {"text": text}
-            # Whoever asks for other columns of the same numbers is shown their own
-            # (`identities.shown_value`).
-            described = description_of(mechanism)
-            body |= {} if described is None else {"mechanism": described}
-            # The first is the dataset's, which pays nothing here.
-            own = self._accounts_for(writer, analyst, policy)[1:]
-            self._write_charge(
-                writer, books.SERVED, body, mechanism.event, policy, own, requested_price_of(mechanism)
-            )
-        value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
-        # The value gets the text of this question: as it is stored, it quotes the question that was asked
-        # first, which may be written in another way.
-        value = mechanism.restated(value)
-        error = error_of_value(value, mechanism) if errors is None else values.recalled(errors)
-        return Release(
-            value=value,
-            event=mechanism.event,
-            error_in_scores=bool(stored.body.get("scored")),
-            mark=identities.mark_of(writer.entry(stored.body["charge"]).body),
-            _error=error,
-        )
-
-    def _run(self, mechanism: Mechanism, charge: Entry, key: str | None, least_seconds: float) -> Release:
-        """Run a mechanism that was charged, and store its release where it can be stored.
-
-        Guarantee: with the event RepeatAndSelect, whose price needs the number of runs to be secret, the
-                   entries of the ledger are the same for every number of runs, except for their times.
-        Proof:     there is a charge before the runs, and one entry after all of them, which holds the
-                   release or says that it failed; the reason of a failure is told to nobody.
-        Assumes:   that nobody ends a process because of the values that it computes, or of how long it runs.
-                   **Running time is not hidden** by default. With `least_seconds`, the times of entries tell
-                   nothing of a mechanism that takes less. With `sealed_for`, nothing is entered before that
-                   many seconds, and nothing at all if the mechanism takes longer: the times of entries then
-                   tell nothing, and a run that did not finish in time tells only that.
-        """
-        is_search, begun = hides_time(mechanism), time.monotonic()
-        limit = self.sealed_for if is_search else 0.0
-        reason: Exception | None = None
-        try:
-            release = checked_release(mechanism(self.source, entropy=self._entropy), charge)
-            stored = _stored_form(release, mechanism)
-        except Exception as error:
-            reason = error
-        if limit and time.monotonic() >= begun + limit:
-            raise self.failure(charge)
-        time.sleep(max(0.0, begun + max(limit, least_seconds) - time.monotonic()))
-        if reason is not None:
-            is_told = charge.body["analyst"] == STEWARD and not is_search
-            raise self._record_failure(charge) from (reason if is_told else None)
-        body = {"charge": charge.seq, "analyst": charge.body["analyst"], **stored}
-        try:
-            with self.ledger.writing() as writer:
-                # A release whose value cannot be stored has no topic, so that no later question finds it.
-                writer.append("release", body, topic=key if stored else None)
-        except LedgerError as error:
-            # such as a full disk
-            raise ReleaseFailed(
-                f"the release could not be entered after it was charged (entry {charge.seq} of the ledger). "
-                f"The charge stays, and nothing was released: {error.what.partition('. ')[0]}."
-            ) from None
-        return release
-
-    def _record_failure(self, charge: Entry) -> ReleaseFailed:
-        """Enter that the mechanism of a charge has failed, and return the error to raise."""
-        with self.ledger.writing() as writer:
-            writer.append("failed", {"charge": charge.seq, "analyst": charge.body["analyst"]})
-        return self.failure(charge)
-
-    @_require.check_options
-    def failure(self, charge: Entry) -> ReleaseFailed:
-        """Return the error for a mechanism that failed: it says nothing of why."""
-        return ReleaseFailed(
-            f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The charge "
-            f"stays, because how it failed may depend on the data; nothing was released."
-        )
-
-
-def _stored_form(release: Release, mechanism: Mechanism) -> dict[str, Any]:
-    """Return the fields of an entry that store a release; an empty dict for a release that cannot be stored,
-    such as a trained model."""
-    try:
-        # "scored" is the stored name of `error_in_scores`; it never changes.
-        stored = {"value": values.encode(release.value), "scored": release.error_in_scores}
-    except DescriptionError:
-        return {}
-    # An error bound of this release alone is stored with it. Any other is known without it: from the value,
-    # or from the mechanism.
-    if release._error != error_of_value(release.value, mechanism):
-        stored["errors"] = values.tabulated(release._error)
-    return stored
+        return [
+            entry.body | {"value": self.ledger.value(entry.body)}
+            for entry in states
+            if entry.body["charge"] == number and "value" in entry.body
+        ]

@@ -2,13 +2,17 @@
 
 An entry's body is stored as JSON text in one canonical form. The hash is taken over the stored text itself,
 so that white space, a repeated key or another order of keys is a change like any other.
+
+A large released value lies beside the chain: the body of its entry has the hash of the value's text in its
+place (`set_aside`), and the text is stored in the same transaction. So the chain is read and verified without
+values, and a value that is gone or was changed is noticed where it is read (`value_of`), and by `verify`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +105,80 @@ def canonical(value: Any) -> str:
     The form must never change: the hashes of all ledgers depend on it. NaN and infinities raise ValueError.
     """
     return _CANONICAL.encode(value)
+
+
+# Characters of the text of a value that stays in its entry. Chosen by hand: answers of a few dozen rows stay.
+LARGEST_WITHIN = 16_384
+# The fields of what stands in place of a value that lies beside the chain: the hash of its text, the
+# number of characters, and what the value is (`kind_of`). No released value is a JSON object with just these
+# fields (`values.encode`). Stored, and never changed.
+_BESIDE = {"beside", "characters", "kind"}
+
+
+def kind_of(value: Any) -> str | None:
+    """Return the tag of a stored value; None for one that has none. A tuple with one item is what its item
+    is; of a value that lies beside the chain it is that of the value itself."""
+    if lies_beside(value):
+        kind: str | None = value["kind"]
+        return kind
+    items = value.get("tuple") if isinstance(value, dict) else None
+    item = items[0] if isinstance(items, list) and len(items) == 1 else value
+    tag = item.get("type") if isinstance(item, dict) else None
+    return tag if isinstance(tag, str) else None
+
+
+def lies_beside(value: Any) -> bool:
+    """Return whether this stands in an entry for a value that lies beside the chain."""
+    return isinstance(value, dict) and value.keys() == _BESIDE
+
+
+def set_aside(body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """Return the body of an entry with the hash of its value in place of a large one, and the text of that
+    value; None where the value stays."""
+    text = canonical(body["value"]) if "value" in body else ""
+    if len(text) <= LARGEST_WITHIN:
+        return body, None
+    facts = {"beside": hash_of(text).hex(), "characters": len(text), "kind": kind_of(body["value"])}
+    return body | {"value": facts}, text
+
+
+def hash_of(text: str) -> bytes:
+    """Return the hash under which the text of a value is stored."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def text_is(body: dict[str, Any], text: str) -> bool:
+    """Return whether the value of an entry has this text; a value beside the chain is not read for it."""
+    value: Any = body.get("value")
+    return bool(value["beside"] == hash_of(text).hex() if lies_beside(value) else canonical(value) == text)
+
+
+def value_of(body: dict[str, Any], read: Callable[[bytes], str | None]) -> Any:
+    """Return the value of an entry as JSON; `read` returns the text that is stored under a hash, or None."""
+    value = body["value"]
+    if not lies_beside(value):
+        return value
+    digest = _hex(value["beside"])
+    text = read(digest)
+    if text is None or hash_of(text) != digest:
+        raise LedgerError(
+            "a released value that lies beside the chain is missing from the ledger, or was changed. Run "
+            "`discreet ledger verify`, and go back to a copy that is whole."
+        )
+    return json.loads(text)
+
+
+def with_values(
+    entries: Iterable[Entry | Unreadable], read: Callable[[bytes], str | None], problems: list[str]
+) -> Iterable[Entry | Unreadable]:
+    """Yield the entries, and add to `problems` those whose value is not there as it was released."""
+    for entry in entries:
+        if isinstance(entry, Entry) and lies_beside(entry.body.get("value")):
+            try:
+                value_of(entry.body, read)
+            except LedgerError:
+                problems.append(f"the value of entry {entry.seq} is missing, or was changed")
+        yield entry
 
 
 def seal_of(sealed: bytes | None) -> str | None:

@@ -25,10 +25,9 @@ from typing import Any, TypeVar
 from .. import _require, _system
 from .._errors import LedgerError, count_charges
 from . import entries as chains
-from .entries import GENESIS, Anchor, Entry, Row, canonical, chained, entry_of, verify
+from .entries import GENESIS, Anchor, Entry, Row, canonical, chained, entry_of, set_aside, value_of, verify
 from .keys import Key, signed_by
-from .postgres_store import PostgresStore, is_pointer
-from .store import CONNECTED, FORMAT, PAGE, LedgerStore, Store, Tampered, Writing
+from .store import CONNECTED, FORMAT, PAGE, LedgerStore, Store, Tampered, Writing, is_pointer
 
 T = TypeVar("T")
 
@@ -146,6 +145,14 @@ class Ledger:
         entry: Entry = self.look(lambda reader: reader.entry(seq))
         return entry
 
+    def value(self, body: dict[str, Any]) -> Any:
+        """Return the value in the body of an entry, as JSON: entries do not hold large ones."""
+        return (
+            self.look(lambda reader: reader.value(body))
+            if chains.lies_beside(body["value"])
+            else body["value"]
+        )
+
     @contextmanager
     def refreshed(self) -> Iterator[None]:
         """Read new entries now, and then, in this thread and block, open the store for entries only that are
@@ -197,10 +204,17 @@ class Ledger:
                 pass
         except LedgerError as error:
             problems.append(str(error))
+        lines = chains.with_values(chains.lines(self._rows(strict=False)), self._value, problems)
         try:
-            return problems + verify(chains.lines(self._rows(strict=False)), anchor, key=key)
+            found = verify(lines, anchor, key=key)
         except LedgerError as error:
-            return [*problems, str(error)]
+            found = [str(error)]
+        return problems + found
+
+    def _value(self, digest: bytes) -> str | None:
+        """Return the text of a value beside the chain, whatever the schema is."""
+        with self._store.reading(strict=False) as db:
+            return self._store.read_value(db, digest)
 
     def close(self) -> None:
         """Do nothing: nothing is kept open between transactions."""
@@ -258,6 +272,8 @@ class Ledger:
 def store_of(path: Path, *, durable: bool = True, remote: str | None = None) -> LedgerStore:
     """Return the store of a ledger's entries: the file itself, or the database that it points to."""
     if remote is not None or is_pointer(path):
+        from .postgres_store import PostgresStore
+
         return PostgresStore(path, remote, durable=durable)
     return Store(path, durable=durable)
 
@@ -445,6 +461,15 @@ class LedgerReader:
         self.history.keep(row)
         return row
 
+    def value(self, body: dict[str, Any]) -> Any:
+        """Return the value in the body of an entry, as JSON."""
+
+        def read(digest: bytes) -> str | None:
+            self._require_connection()
+            return self.store.read_value(self.db, digest)
+
+        return value_of(body, read)
+
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
         """Return the newest entry of a kind, about a topic if one is given."""
         seq = self.history.newest.get((kind, topic))
@@ -493,7 +518,12 @@ class Writer:
         `last` finds it by its `topic`: an analyst, or the key of a question.
         """
         # Twice: JSON makes texts of keys that are numbers, and texts sort in another order ("10" before "9").
-        text = canonical(json.loads(canonical(body)))
+        body = json.loads(canonical(body))
+        if self._transaction.keeps_values:
+            body, value = set_aside(body)
+            if value is not None:
+                self._transaction.insert_value(chains.hash_of(value), value)
+        text = canonical(body)
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         seq = self.head.seq + 1
         digest = chained(self.head.hash, (seq, time, kind, text, b"", b"", sealed, topic))
@@ -519,6 +549,10 @@ class Writer:
     def entry(self, seq: int) -> Entry:
         own = seq - self.head.seq + len(self.appended) - 1
         return self.appended[own] if 0 <= own < len(self.appended) else self._before.entry(seq)
+
+    def value(self, body: dict[str, Any]) -> Any:
+        """Return the value in the body of an entry that was there before, as JSON."""
+        return self._before.value(body)
 
     @property
     def genesis(self) -> Entry:

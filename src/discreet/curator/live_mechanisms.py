@@ -163,7 +163,7 @@ class InteractiveHandle(Handle):
             if entry.body["charge"] == self.number
         ]
         failed = sum(bool(body.get("failed")) for body in entries)
-        return [values.decode(body["value"]) for body in entries if "value" in body], failed
+        return [values.decode(self.ledger.value(body)) for body in entries if "value" in body], failed
 
     @_require.check_options
     def feed(self, *, batch: bool = False) -> Release | None:

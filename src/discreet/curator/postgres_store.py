@@ -40,7 +40,7 @@ from .._errors import DiscreetError, InvalidInput, LedgerError
 from ..tables import EngineError
 from ..tables.engines.postgres_tables import Address, driver
 from .entries import Row
-from .store import COLUMNS, FORMAT, PAGE, WAIT, HeldLock, Tampered, sync_folder
+from .store import COLUMNS, FORMAT, MARK, PAGE, WAIT, HeldLock, Tampered, is_pointer, sync_folder
 
 # The comment on the schema, by which a ledger is recognized.
 COMMENT = f"discreet ledger of format {FORMAT}"
@@ -58,72 +58,85 @@ CREATE TRIGGER entry_stays BEFORE UPDATE OR DELETE ON {schema}.entry
   FOR EACH ROW EXECUTE FUNCTION {schema}.refuse();
 CREATE TRIGGER entry_remains BEFORE TRUNCATE ON {schema}.entry
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse();
+CREATE TABLE {schema}.value (hash bytea PRIMARY KEY, data text NOT NULL);
+CREATE TRIGGER value_stays BEFORE UPDATE OR DELETE ON {schema}.value
+  FOR EACH ROW EXECUTE FUNCTION {schema}.refuse();
+CREATE TRIGGER value_remains BEFORE TRUNCATE ON {schema}.value
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse();
 CREATE TABLE {schema}.blob (
   name text NOT NULL, part integer NOT NULL, data bytea NOT NULL, PRIMARY KEY (name, part)
 );
 """
 # Lists everything in a schema that could change which entries are written or read, as rows of (kind, name,
-# properties). The kind 'heir' is a table that inherits from the table of entries, 'more' a rule or trigger on
-# any other table.
+# properties). The kind 'heir' is a table that inherits from one of {tables}, those of entries and of values,
+# 'more' a rule or trigger on any other table.
 _SCHEMA = """
 SELECT 'relation', c.relname::text, c.relkind::text || c.relpersistence::text || c.relrowsecurity::text FROM pg_class c
   WHERE c.relnamespace = {oid}
-UNION ALL SELECT 'column', a.attname::text, format_type(a.atttypid, a.atttypmod) || a.attnotnull::text || a.atthasdef::text
-  FROM pg_attribute a WHERE a.attrelid = {entry} AND a.attnum > 0 AND NOT a.attisdropped
+UNION ALL SELECT 'column', a.attrelid::regclass::text || '.' || a.attname, format_type(a.atttypid, a.atttypmod) || a.attnotnull::text || a.atthasdef::text
+  FROM pg_attribute a WHERE a.attrelid = ANY({tables}) AND a.attnum > 0 AND NOT a.attisdropped
 UNION ALL SELECT 'trigger', t.tgname::text, t.tgtype::text || t.tgenabled::text || p.proname::text || (p.pronamespace = {oid})::text
     || (t.tgqual IS NULL)::text || t.tgattr::text
-  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = {entry}
+  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = ANY({tables})
 UNION ALL SELECT 'function', p.proname::text, p.prosrc FROM pg_proc p WHERE p.pronamespace = {oid}
-UNION ALL SELECT 'rule', r.rulename::text, '' FROM pg_rewrite r WHERE r.ev_class = {entry}
-UNION ALL SELECT 'heir', i.inhrelid::text, '' FROM pg_inherits i WHERE i.inhparent = {entry}
-UNION ALL SELECT 'constraint', k.conname::text, k.contype::text FROM pg_constraint k WHERE k.conrelid = {entry}
+UNION ALL SELECT 'rule', r.rulename::text, '' FROM pg_rewrite r WHERE r.ev_class = ANY({tables})
+UNION ALL SELECT 'heir', i.inhrelid::text, '' FROM pg_inherits i WHERE i.inhparent = ANY({tables})
+UNION ALL SELECT 'constraint', k.conname::text, k.contype::text FROM pg_constraint k WHERE k.conrelid = ANY({tables})
 UNION ALL SELECT 'more', r.rulename::text, '' FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
-  WHERE c.relnamespace = {oid} AND c.oid <> {entry}
+  WHERE c.relnamespace = {oid} AND c.oid <> ALL({tables})
 UNION ALL SELECT 'more', t.tgname::text, '' FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
-  WHERE c.relnamespace = {oid} AND c.oid <> {entry}
+  WHERE c.relnamespace = {oid} AND c.oid <> ALL({tables})
 """
 # What `_SCHEMA` lists for a ledger, as lines in the order of their bytes. The properties of a relation
 # are its kind (r: table, i: index), persistence (p: permanent), and whether it has row security.
 _EXPECTED = sorted(
     (
         # type, whether NULL is forbidden, and no default value
-        "column body texttruefalse",
-        "column hash byteatruefalse",
-        "column kind texttruefalse",
-        "column sealed byteafalsefalse",
-        "column seq biginttruefalse",
-        "column signature byteatruefalse",
-        "column time texttruefalse",
-        "column topic textfalsefalse",
+        "column entry.body texttruefalse",
+        "column entry.hash byteatruefalse",
+        "column entry.kind texttruefalse",
+        "column entry.sealed byteafalsefalse",
+        "column entry.seq biginttruefalse",
+        "column entry.signature byteatruefalse",
+        "column entry.time texttruefalse",
+        "column entry.topic textfalsefalse",
+        "column value.hash byteatruefalse",
+        "column value.data texttruefalse",
         "constraint entry_pkey p",
+        "constraint value_pkey p",
         "function refuse BEGIN RAISE EXCEPTION 'the ledger is append-only'; END",
         "relation blob rpfalse",
         "relation blob_pkey ipfalse",
         "relation entry rpfalse",
         "relation entry_pkey ipfalse",
+        "relation value rpfalse",
+        "relation value_pkey ipfalse",
         # `tgtype` of pg_trigger: 34 is before a truncate, per statement; 27 before an update or delete, per
         # row. "O" is enabled.
         "trigger entry_remains 34Orefusetruetrue",
         "trigger entry_stays 27Orefusetruetrue",
+        "trigger value_remains 34Orefusetruetrue",
+        "trigger value_stays 27Orefusetruetrue",
     )
 )
 
 
 def _comparison(schema: str) -> str:
-    """Return a query for one row, whose column `same` says whether a schema is exactly that of a ledger. Its
-    one parameter is `_EXPECTED`."""
-    listed = _SCHEMA.format(oid=f"to_regnamespace('{schema}')", entry=f"to_regclass('{schema}.entry')")
+    """Return a query for one row, whose column `same` says whether a schema is exactly that of a ledger, and
+    `keeps_values` whether the role may use the table of values. Its one parameter is `_EXPECTED`."""
+    tables = ", ".join(f"to_regclass('{schema}.{name}')::oid" for name in ("entry", "value"))
+    listed = _SCHEMA.format(oid=f"to_regnamespace('{schema}')", tables=f"ARRAY[{tables}]")
+    rights = " AND ".join(
+        f"has_table_privilege(to_regclass('{schema}.value')::oid, '{right}')"
+        for right in ("SELECT", "INSERT")
+    )
     line = "concat_ws(' ', what, name, properties)"
     lines = (
         f'SELECT array_agg({line} ORDER BY {line} COLLATE "C") FROM ({listed}) AS l (what, name, properties)'
     )
-    return f"SELECT coalesce(({lines}) = %s::text[], false) AS same"
+    return f"SELECT coalesce(({lines}) = %s::text[], false) AS same, {rights} AS keeps_values"
 
 
-# The first line of a pointer, the file that says where the entries are; the address is the second.
-MARK = b"discreet ledger on PostgreSQL\n"
-# The smallest ledger in a file has one page of SQLite, of this many bytes; a pointer is shorter.
-_PAGE = 4096
 # Names of ledgers, which are names of schemas: they need no quotes in SQL, and are below PostgreSQL's limit
 # of 63 bytes.
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
@@ -146,19 +159,6 @@ def split(ledger: str) -> tuple[str, str]:
             "and does not begin with a digit, such as 'visits'."
         )
     return address, name or "discreet"
-
-
-def is_pointer(path: Path) -> bool:
-    """Return whether a file is a pointer: it says that its ledger is in a database.
-
-    Longer files are not opened: closing a ledger's file would drop the locks of a transaction that another
-    thread has open on it (`store`).
-    """
-    with suppress(OSError):
-        if path.stat().st_size < _PAGE:
-            with path.open("rb") as file:
-                return file.read(len(MARK)) == MARK
-    return False
 
 
 # Connections that are kept for later transactions, by the address and the name of the ledger: the process that
@@ -189,6 +189,8 @@ class Link(HeldLock):
     is_kept: bool = False
     # Whether the schema must be compared before entries are used.
     unchecked: bool = True
+    # Whether the role may store values beside the chain; known when the schema was compared.
+    keeps_values: bool = False
 
     def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> Any:
         """Run a statement. If it is the first on a connection that was lost while it was kept, nothing is lost
@@ -205,16 +207,24 @@ class Link(HeldLock):
 
 @dataclass(frozen=True, slots=True)
 class PostgresTransaction:
-    """Appends the `rows` of one transaction to the database, when it ends."""
+    """Appends the `rows` of one transaction, and the texts of their `values`, when it ends."""
 
     store: PostgresStore
     db: Link
     rows: list[Row] = field(default_factory=list)
+    values: dict[bytes, str] = field(default_factory=dict)
     pid: int = field(default_factory=os.getpid)
+
+    @property
+    def keeps_values(self) -> bool:
+        return self.db.keeps_values
 
     def insert(self, row: Row) -> None:
         self.store.require_own(self)
         self.rows.append(row)
+
+    def insert_value(self, digest: bytes, text: str) -> None:
+        self.values[digest] = text
 
     def commit(self) -> None:
         """Send all rows, as one statement where there are not too many, and read them back: they must be there
@@ -223,11 +233,22 @@ class PostgresTransaction:
         if not self.rows:
             return
         parts = [self.rows[start : start + _ROWS] for start in range(0, len(self.rows), _ROWS)]
+        first, texts = "", [list(self.values), list(self.values.values())]
+        if self.values:
+            first = "WITH v AS (INSERT INTO value SELECT * FROM unnest(%s::bytea[], %s::text[]) ON CONFLICT DO NOTHING) "
         with nullcontext() if len(parts) == 1 else self.db.db.transaction():
             for part in parts:
                 marks = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s)"] * len(part))
-                self.db.execute(f"INSERT INTO entry VALUES {marks}", [cell for row in part for cell in row])
-        if self.store.read_rows(self.db, self.rows[0][0], limit=-1) != self.rows:
+                cells = [*(texts if first else ()), *(cell for row in part for cell in row)]
+                self.db.execute(f"{first}INSERT INTO entry VALUES {marks}", cells)
+                first = ""
+        whole = self.store.read_rows(self.db, self.rows[0][0], limit=-1) == self.rows
+        if self.values and whole:
+            stored = (
+                "SELECT count(*) FROM value WHERE hash = ANY(%s) AND hash = sha256(convert_to(data, 'UTF8'))"
+            )
+            whole = self.db.execute(stored, (list(self.values),)).fetchone()[0] == len(self.values)
+        if not whole:
             raise Tampered(
                 f"what was committed to {self.store.path} is not in the database: it was replaced, or another "
                 f"program wrote to it. Nothing was released. Run `discreet ledger verify`."
@@ -360,7 +381,8 @@ class PostgresStore:
     def compare(self, db: Any) -> None:
         """Refuse a schema that is not exactly that of a ledger: a trigger that somebody added could delete
         charges again."""
-        if not db.execute(_comparison(self.name), (_EXPECTED,)).fetchone()[0]:
+        same, db.keeps_values = db.execute(_comparison(self.name), (_EXPECTED,)).fetchone()
+        if not same:
             raise self._planted()
 
     def _planted(self) -> Tampered:
@@ -448,9 +470,14 @@ class PostgresStore:
             raise self._planted() from None
         if not rows[0][0]:
             raise self._planted()
-        db.unchecked = False
+        db.unchecked, db.keeps_values = False, rows[0][1]
         # A ledger without such rows gives one row of nothing.
-        return [row[1:] for row in rows if row[1] is not None]
+        return [row[2:] for row in rows if row[2] is not None]
+
+    def read_value(self, db: Link, digest: bytes) -> str | None:
+        """Return the text of the value that is stored under a hash; None without one."""
+        row = db.execute("SELECT data FROM value WHERE hash = %s", (digest,)).fetchone()
+        return None if row is None else str(row[0])
 
     def require_own(self, held: HeldLock | PostgresTransaction) -> None:
         """Refuse to go on in a forked child, whose transaction is its parent's."""
@@ -532,7 +559,7 @@ class PostgresStore:
         except psycopg.errors.InsufficientPrivilege as error:
             raise LedgerError(
                 f"{self.path} cannot be {verb} ({_reason(error)}). Nothing was released. GRANT the role USAGE "
-                f"on the schema, SELECT and INSERT on entry, SELECT, INSERT and DELETE on blob."
+                f"on the schema, SELECT and INSERT on entry and value, SELECT, INSERT and DELETE on blob."
             ) from None
         except psycopg.Error as error:
             raise Tampered(f"{self.path} cannot be {verb}: {_reason(error)}. Nothing was released.") from None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from .._text import visible
 from ..accounting import events
 from ..mechanisms.protocols import Release
 from . import books, values
-from .entries import Entry, canonical
+from .entries import Entry, canonical, hash_of, lies_beside, text_is, value_of
 from .identities import error_of_value, mark_of
 from .keys import signed_by
 from .ledger import Ledger
@@ -36,19 +36,6 @@ FORMAT = "discreet receipt 1"
 CONFIDENCE = 0.95
 # The longest receipt that is read, in bytes: an answer of some hundred thousand rows. Chosen by hand.
 _LARGEST = 1 << 26
-_PROOF = {"shows": dict, "blind": str, "path": list}
-_NUMBER = ("question", "value", "epsilon", "delta", "plus_minus", "confidence")
-_FIELDS = {
-    "format": str,
-    "made_by": str,
-    "number": dict,
-    "charge": dict,
-    "release": dict,
-    "entries": int,
-    "root": str,
-    "key": str,
-    "signature": str,
-}
 
 
 def leaf(data: bytes) -> bytes:
@@ -78,23 +65,16 @@ def path_of(index: int, leaves: list[bytes]) -> list[bytes]:
     return [*path_of(index - split, leaves[split:]), root_of(leaves[:split])]
 
 
-def root_from(index: int, size: int, leaf_hash: bytes, path: Iterable[bytes]) -> bytes | None:
-    """Return the root that a path leads to (RFC 9162, section 2.1.3.2); None where it is too long or too
+def root_from(index: int, size: int, leaf_hash: bytes, path: list[bytes]) -> bytes | None:
+    """Return the root that a path leads to (as RFC 9162, section 2.1.3.2); None where it is too long or too
     short for leaf `index` of a tree of `size` leaves."""
-    if not 0 <= index < size:
-        return None
-    first, last, found = index, size - 1, leaf_hash
-    for sibling in path:
-        if last == 0:
-            return None
-        if first & 1 or first == last:
-            found = node(sibling, found)
-            while not first & 1 and first:
-                first, last = first >> 1, last >> 1
-        else:
-            found = node(found, sibling)
-        first, last = first >> 1, last >> 1
-    return found if last == 0 else None
+    if size <= 1 or not path:
+        return leaf_hash if (index, size) == (0, 1) and not path else None
+    split, sibling = 1 << (size - 1).bit_length() - 1, path[-1]
+    is_left = index < split
+    place = (index, split) if is_left else (index - split, size - split)
+    inner = root_from(*place, leaf_hash, path[:-1])
+    return None if inner is None else node(inner, sibling) if is_left else node(sibling, inner)
 
 
 def _view(entry: Entry, public: dict[str, Any]) -> dict[str, Any]:
@@ -135,9 +115,7 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
     """
     _require.integer(number=number, at_least=1)
     if ledger.key is None:
-        raise InvalidInput(
-            f"a receipt is signed: that needs the key of {ledger.path}. Ask whoever keeps the key."
-        )
+        raise InvalidInput(f"a receipt is signed: that needs the key of {ledger.path}.")
     public = ledger.genesis.body["public"]
     leaves: list[bytes] = []
     charges: dict[int, tuple[dict[str, Any], str]] = {}
@@ -152,11 +130,12 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
         # A released value can be large: nothing else is kept of it.
     if not pair:
         raise InvalidInput(
-            f"entry {number} of {ledger.path} is no released number. `discreet ledger show` has the numbers "
-            f"of entries; a model, or what was entered by hand, has no value in the ledger."
+            f"entry {number} of {ledger.path} is no released number (see `discreet ledger show`): a model "
+            "has no value in the ledger, nor has what was entered by hand."
         )
     delta = books.policy_of(ledger).budget.delta
-    bodies = [ledger.entry(view["entry"]).body for view, _ in pair]
+    charge, release = (ledger.entry(view["entry"]).body for view, _ in pair)
+    value = ledger.value(release)
     shown = [
         {"shows": view, "blind": blind, "path": [step.hex() for step in path_of(view["entry"] - 1, leaves)]}
         for view, blind in pair
@@ -164,9 +143,11 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
     made = {
         "format": FORMAT,
         "made_by": f"discreet {__version__}",
-        "number": released_number(bodies[0], bodies[1], delta),
+        "number": released_number(charge, release | {"value": value}, delta),
         "charge": shown[0],
         "release": shown[1],
+        # of a large value the entry has the hash
+        "beside": value if lies_beside(release["value"]) else None,
         "entries": len(leaves),
         "root": root_of(leaves).hex(),
         "key": ledger.key.public.hex(),
@@ -177,13 +158,10 @@ def receipt(ledger: Ledger, number: int) -> dict[str, Any]:
 def number_of(ledger: Ledger, released: Any) -> int:
     """Return the number of the newest release of this value: an answer, or a `Release`."""
     wanted = canonical(values.encode(released.value if isinstance(released, Release) else released))
-    numbers = [
-        entry.seq for entry in ledger.entries(kind="release") if canonical(entry.body.get("value")) == wanted
-    ]
+    numbers = [entry.seq for entry in ledger.entries(kind="release") if text_is(entry.body, wanted)]
     if not numbers:
         raise InvalidInput(
-            "the ledger has no release of just this value and question. Give the number of its entry, as "
-            "`discreet ledger show` has it."
+            "the ledger has no release of just this value and question. Give the number of its entry."
         )
     return numbers[-1]
 
@@ -208,7 +186,7 @@ def released_number(charge: dict[str, Any], release: dict[str, Any], delta: floa
     if isinstance(bound, dict):
         # of an answer, whose own delta may be smaller than the budget's
         delta = value.delta or delta
-    epsilon, at = _price(events.from_json(charge["event"]), delta)
+    epsilon, at = price_of(events.from_json(charge["event"]), delta)
     price = {"epsilon": epsilon, "delta": at, "plus_minus": _plain(bound), "confidence": CONFIDENCE}
     question = charge.get("text") or _type(described)
     return {"question": question, "value": _shown(release["value"]), **price}
@@ -234,7 +212,7 @@ def _plain(bound: Any) -> Any:
     return float(bound) if bound is not None and math.isfinite(bound) else None
 
 
-def _price(event: events.Event, delta: float) -> tuple[float | None, float]:
+def price_of(event: events.Event, delta: float) -> tuple[float | None, float]:
     """Return the epsilon of an event without a delta, if that is finite, else at `delta`; None where there is
     none."""
     for at in (0.0, delta):
@@ -257,97 +235,82 @@ def load(path: Path) -> dict[str, Any]:
     _require.that(len(text) <= _LARGEST, f"{path} has more than {_LARGEST:,} bytes, and is no receipt.")
     try:
         made = json.loads(text, object_pairs_hook=_once, parse_constant=_refused)
-    except (ValueError, RecursionError) as error:
-        reason = f" ({error})" if isinstance(error, _NoReceipt) else ""
-        raise InvalidInput(f"{path} is not JSON as receipts are{reason}.") from None
-    return _checked(made)
-
-
-class _NoReceipt(ValueError):
-    """Says why a text is no receipt, though it may be JSON."""
+    except DiscreetError:
+        raise
+    except (ValueError, RecursionError):
+        raise InvalidInput(f"{path} is not JSON as receipts are.") from None
+    if not isinstance(made, dict) or made.get("format") != FORMAT:
+        raise InvalidInput(f"{path} is no receipt: its format is not {FORMAT!r}.")
+    _registry.check_readable(made)
+    return made
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) < len(pairs):
-        raise _NoReceipt("a name is repeated: two readers would read two numbers")
+    _require.that(len(dict(pairs)) == len(pairs), "this is no receipt: a name is repeated in it.")
     return dict(pairs)
 
 
 def _refused(name: str) -> Any:
-    raise _NoReceipt(f"{name} is no number")
+    raise InvalidInput(f"this is no receipt: {name} is no number.")
 
 
-def _checked(made: Any) -> dict[str, Any]:
-    """Return a receipt if it has exactly the fields of one; the signature decides what is in them."""
-    if not isinstance(made, dict) or made.get("format") != FORMAT:
-        raise InvalidInput(f"this is no receipt: its format is not {FORMAT!r}.")
-    parts: list[tuple[str, Any, Iterable[str]]] = [
-        ("", made, _FIELDS),
-        *((f" of its {name}", made.get(name), _PROOF) for name in ("charge", "release")),
-        (" of its number", made.get("number"), _NUMBER),
-    ]
-    for where, part, fields in parts:
-        wrong = set(part if isinstance(part, dict) else ()) ^ set(fields)
-        if wrong:
-            names = ", ".join(sorted(map(visible, wrong)))
-            raise InvalidInput(f"this is no receipt: the fields{where} are missing, or not of one: {names}.")
-    for part, kinds in ((made, _FIELDS), (made["charge"], _PROOF), (made["release"], _PROOF)):
-        for name, kind in kinds.items():
-            if type(part[name]) is not kind:
-                raise InvalidInput(f"this is no receipt: its {name} is not as it must be.")
-    _registry.check_readable(made)
-    return made
+def _stored(made: dict[str, Any]) -> Any:
+    """Return the value of a receipt; raises LedgerError where its entry has the hash of another."""
+    text = canonical(made["beside"])
+    return value_of(made["release"]["shows"], {hash_of(text): text}.get)
 
 
 def verify(made: dict[str, Any], key: bytes | None = None) -> list[str]:
     """Return what is wrong with a receipt, in words; an empty list if the number is as the key has signed it.
 
     `key` is the public key that the verifier trusts; without it, the receipt is only compared with the key
-    that it names, which anybody can have made.
+    that it names, which anybody can have made. Never raises because of what a receipt says.
     """
-    made = _checked(made)
-    if key is not None and key.hex() != made["key"]:
-        return [f"it is signed by the key {visible(made['key'])[:64]}, not by the one you trust"]
-    if not signed_by(_bytes(made["key"]), _message(made), _bytes(made["signature"])):
-        return ["it was changed after it was signed, or was not signed by this key"]
-    problems = []
-    charge, release, number = made["charge"]["shows"], made["release"]["shows"], made["number"]
-    for name, proof in (("charge", made["charge"]), ("release", made["release"])):
-        entry, path = proof["shows"].get("entry"), [_bytes(step) for step in proof["path"]]
-        found = leaf(_data(proof["shows"], proof["blind"]))
-        if type(entry) is not int or root_from(entry - 1, made["entries"], found, path) != _bytes(
-            made["root"]
-        ):
-            problems.append(f"its {name} is not in the ledger that has this root")
-    if release.get("charge") != charge.get("entry"):
-        problems.append("its value is that of another question")
     try:
-        problems += _differences(charge, release, number)
+        if key is not None and key.hex() != made["key"]:
+            return [f"it is signed by the key {visible(made['key'])[:64]}, not by the one you trust"]
+        if not signed_by(_bytes(made["key"]), _message(made), _bytes(made["signature"])):
+            return ["it was changed after it was signed, or was not signed by this key"]
+        # Whoever signs with a key of their own can write anything below.
+        problems = [*_strays(made), *_differences(made)]
         text(made)
     except Exception as error:
-        # Whoever signs with a key of their own can write any body, and reading it can raise anything.
-        problems.append(f"its entries cannot be read ({type(error).__name__})")
+        return [f"it cannot be read as a receipt ({type(error).__name__})"]
     return problems
 
 
-def _differences(charge: dict[str, Any], release: dict[str, Any], number: dict[str, Any]) -> list[str]:
-    """Return where a number is not what its entries say."""
-    is_same = canonical(_shown(release["value"])) == canonical(number["value"])
-    problems = [] if is_same else ["its value is not the released one"]
+def _strays(made: dict[str, Any]) -> Iterator[str]:
+    """Yield which entries are not in the tree with this root, or do not belong together."""
+    for name in ("charge", "release"):
+        proof = made[name]
+        found = leaf(_data(proof["shows"], proof["blind"]))
+        path = [_bytes(step) for step in proof["path"]]
+        if root_from(proof["shows"]["entry"] - 1, made["entries"], found, path) != _bytes(made["root"]):
+            yield f"its {name} is not in the ledger that has this root"
+    if made["release"]["shows"]["charge"] != made["charge"]["shows"]["entry"]:
+        yield "its value is that of another question"
+
+
+def _differences(made: dict[str, Any]) -> Iterator[str]:
+    """Yield where the number is not what its entries say."""
+    charge, number = made["charge"]["shows"], made["number"]
+    if canonical(_shown(_stored(made))) != canonical(number["value"]):
+        yield "its value is not the released one"
     if number["question"] != (charge.get("text") or charge["of"]):
-        problems.append("its question is not the one that was asked")
-    proved = _price(events.from_json(charge["event"]), number["delta"])[0]
-    stated = number["epsilon"]
+        yield "its question is not the one that was asked"
+    proved = price_of(events.from_json(charge["event"]), number["delta"])[0]
     # A later accountant may prove less, never more; the slack is that of two ways to round.
-    if stated is not None and (proved is None or stated < proved * (1 - 1e-9)):
-        problems.append(f"its epsilon {stated:g} is below that of its noise, {proved}")
-    return problems
+    if number["epsilon"] is not None and (proved is None or number["epsilon"] < proved * (1 - 1e-9)):
+        yield f"its epsilon {number['epsilon']:g} is below that of its noise, {proved}"
+    known = getattr(values.decode(_stored(made)), "error", None)
+    if known is not None and _plain(known(CONFIDENCE)) != number["plus_minus"]:
+        yield "its error is not that of its noise"
 
 
 def text(made: dict[str, Any]) -> str:
     """Return a receipt that `verify` has found to be whole, to be read by people."""
     charge, number = made["charge"]["shows"], made["number"]
-    value = values.decode(made["release"]["shows"]["value"])
+    value = values.decode(_stored(made))
     bound = "" if number["plus_minus"] is None else f" ± {number['plus_minus']} (95%)"
     shown = str(value) if isinstance(number["plus_minus"], dict) else f"{value}{bound}"
     column, epsilon, delta = charge["unit"]["column"], number["epsilon"], number["delta"]

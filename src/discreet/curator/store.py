@@ -166,6 +166,13 @@ CREATE TRIGGER entry_remains BEFORE DELETE ON entry BEGIN SELECT RAISE(ABORT, 't
 CREATE INDEX entry_kind ON entry (kind, seq);
 CREATE INDEX entry_topic ON entry (kind, topic, seq);
 """
+# The large values that lie beside the chain (`entries.set_aside`). The first ledgers were made without this
+# table: they are read and written on, and values stay in their entries.
+_VALUES = """
+CREATE TABLE value (hash BLOB PRIMARY KEY, data TEXT NOT NULL) STRICT;
+CREATE TRIGGER value_stays BEFORE UPDATE ON value BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TRIGGER value_remains BEFORE DELETE ON value BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+"""
 
 
 def _schema(db: sqlite3.Connection) -> tuple[Any, ...]:
@@ -173,17 +180,17 @@ def _schema(db: sqlite3.Connection) -> tuple[Any, ...]:
     return tuple(db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"))
 
 
-def _expected() -> tuple[Any, ...]:
-    """Return the schema that `_TABLES` makes."""
+def _made_by(statements: str) -> tuple[Any, ...]:
+    """Return the schema that these statements make."""
     db = sqlite3.connect(":memory:")
     try:
-        db.executescript(_TABLES)
+        db.executescript(statements)
         return _schema(db)
     finally:
         db.close()
 
 
-SCHEMA = _expected()
+SCHEMA, SCHEMA_WITHOUT_VALUES = _made_by(_TABLES + _VALUES), _made_by(_TABLES)
 
 
 class Tampered(LedgerError):
@@ -192,7 +199,8 @@ class Tampered(LedgerError):
 
 class Writing(Protocol):
     """Writes in one open transaction of a store: `insert` appends a row, `db` is its connection, and `pid`
-    the process that opened it."""
+    the process that opened it. Where it `keeps_values`, `insert_value` stores the text of a value under its
+    hash; a text that is there already stays."""
 
     @property
     def store(self) -> LedgerStore: ...
@@ -203,7 +211,12 @@ class Writing(Protocol):
     @property
     def pid(self) -> int: ...
 
+    @property
+    def keeps_values(self) -> bool: ...
+
     def insert(self, row: Row) -> None: ...
+
+    def insert_value(self, digest: bytes, text: str) -> None: ...
 
 
 class LedgerStore(Protocol):
@@ -229,6 +242,27 @@ class LedgerStore(Protocol):
 
     def read_rows(self, db: Any, first: int, limit: int = PAGE, also: Sequence[int] = ()) -> list[Row]: ...
 
+    def read_value(self, db: Any, digest: bytes) -> str | None: ...
+
+
+# The first line of a *pointer*, the file that says in which database the entries are (`postgres_store`).
+MARK = b"discreet ledger on PostgreSQL\n"
+# The smallest ledger in a file has one page of SQLite, of this many bytes; a pointer is shorter.
+_PAGE_BYTES = 4096
+
+
+def is_pointer(path: Path) -> bool:
+    """Return whether a file is a pointer: it says that its ledger is in a database.
+
+    Longer files are not opened: closing a ledger's file would drop the locks of a transaction that another
+    thread has open on it (`store`).
+    """
+    with suppress(OSError):
+        if path.stat().st_size < _PAGE_BYTES:
+            with path.open("rb") as file:
+                return file.read(len(MARK)) == MARK
+    return False
+
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
@@ -236,11 +270,16 @@ class Transaction:
 
     store: Store
     db: sqlite3.Connection
+    keeps_values: bool
     pid: int = field(default_factory=os.getpid)
 
     def insert(self, row: Row) -> None:
         self.store.require_own(self)
         self.db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def insert_value(self, digest: bytes, text: str) -> None:
+        self.store.require_own(self)
+        self.db.execute("INSERT OR IGNORE INTO value VALUES (?, ?)", (digest, text))
 
 
 class Store:
@@ -273,7 +312,7 @@ class Store:
             with self._held(exclusive=True) as held:
                 db = self._connect(held, write=True)
                 marks = f"PRAGMA application_id={_APPLICATION}; PRAGMA user_version={FORMAT};"
-                db.executescript(f"BEGIN IMMEDIATE;{_TABLES}{marks}COMMIT;")
+                db.executescript(f"BEGIN IMMEDIATE;{_TABLES}{_VALUES}{marks}COMMIT;")
             if self.durable:
                 sync_folder(self.path.parent)
         except (sqlite3.Error, OSError, LedgerError) as error:
@@ -325,9 +364,9 @@ class Store:
         with self._held(exclusive=True) as held, self._translated_errors("written"):
             db = self._connect(held, write=True)
             db.execute("BEGIN IMMEDIATE")
-            self.compare(db)
+            keeps_values = self.compare(db)
             try:
-                yield Transaction(self, db)
+                yield Transaction(self, db, keeps_values)
                 self.require_own(held)
             except BaseException:
                 if held.own:
@@ -336,15 +375,24 @@ class Store:
                 raise
             db.execute("COMMIT")
 
-    def compare(self, db: sqlite3.Connection) -> None:
+    def compare(self, db: sqlite3.Connection) -> bool:
         """Refuse a schema that is not exactly that of a ledger: a trigger that somebody added could delete
-        charges again."""
-        if _schema(db) != SCHEMA:
+        charges again. Return whether it has a place for values beside the chain."""
+        schema = _schema(db)
+        if schema not in (SCHEMA, SCHEMA_WITHOUT_VALUES):
             raise Tampered(
                 f"the schema of {self.path} is not that of a ledger: something was planted there, or taken "
                 f"away. Nothing was charged or released. Run `discreet ledger verify`, and go back to a copy "
                 f"that is whole."
             )
+        return schema == SCHEMA
+
+    def read_value(self, db: sqlite3.Connection, digest: bytes) -> str | None:
+        """Return the text of the value that is stored under a hash; None without one."""
+        if _schema(db) == SCHEMA_WITHOUT_VALUES:
+            return None
+        row = db.execute("SELECT data FROM value WHERE hash = ?", (digest,)).fetchone()
+        return None if row is None else str(row[0])
 
     def read_rows(
         self, db: sqlite3.Connection, first: int, limit: int = PAGE, also: Sequence[int] = ()

@@ -29,8 +29,8 @@ from typing import Any
 from .. import _system
 from .._errors import LedgerError
 from .ledger import Entry, LedgerReader, Writer
-from .postgres_store import PostgresStore, is_pointer
-from .store import HeldLock, register, unregister
+from .postgres_store import PostgresStore
+from .store import HeldLock, is_pointer, register, unregister
 
 # Kinds of entries; stored, and never changed.
 TICKET, STATE = "ticket", "state"

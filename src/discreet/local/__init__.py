@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .hashing import best as best
     from .hashing import predictions as predictions
     from .longterm import LongTermResponse as LongTermResponse
-    from .longterm import Rappor as Rappor
     from .means import DuchiMean as DuchiMean
     from .means import HybridMean as HybridMean
     from .means import LaplaceMean as LaplaceMean

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -259,13 +259,9 @@ class LocalRandomizer(ABC):
         public one; an array with such values is refused.
         """
         require_entropy(entropy)
-        if self.is_single(value):
+        if _array(value).ndim == 0:
             return self._respond_one(value, entropy)
         return self._batch(self._draw(self._values(value), entropy), entropy)
-
-    def is_single(self, value: Any) -> bool:
-        """Return whether this is the value of one person, and not a list of values of several."""
-        return _array(value).ndim == 0
 
     def _respond_one(self, value: Any, entropy: Entropy) -> Any:
         """Return the report of one person, whatever the value is."""
@@ -384,16 +380,6 @@ def released(value: Any, event: Event, error: Callable[[float], Any]) -> Release
     """Return the release of an estimate; it is private unless the event is `NonPrivate`. `error` maps a
     confidence to the error bound."""
     return Release(value=value, event=event, private=not isinstance(event, NonPrivate), _error=error)
-
-
-def is_list(values: Any) -> bool:
-    """Return whether this is a list of values of several people, for randomizers whose values are no
-    arrays."""
-    return (
-        isinstance(values, Iterable)
-        and not isinstance(values, str | bytes | Mapping)
-        and getattr(values, "ndim", 1) > 0
-    )
 
 
 def number_of(value: Any) -> float:

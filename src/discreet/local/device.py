@@ -19,7 +19,7 @@ from .._errors import BudgetExceeded, InvalidInput
 from .._registry import to_json
 from ..sampling import Entropy
 from ._base import require_entropy, require_randomizer
-from .longterm import Memoized
+from .longterm import LongTermResponse
 
 # The file with the client for browsers.
 SCRIPT = Path(__file__).parent / "js" / "discreet-local.mjs"
@@ -73,7 +73,7 @@ class ClientBudget:
         key = self._key(question, randomizer)
         require_entropy(entropy)
         # A long-term randomizer has a permanent answer (`start`), of which each report is a noisy copy.
-        is_memoized = isinstance(randomizer, Memoized)
+        is_memoized = isinstance(randomizer, LongTermResponse)
         with self._lock:
             if key not in self._answers:
                 self._charge(randomizer)

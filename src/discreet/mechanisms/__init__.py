@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from .protocols import release as release
     from .quantiles import ApproximateQuantiles as ApproximateQuantiles
     from .quantiles import Median as Median
-    from .quantiles import MinMax as MinMax
     from .quantiles import Quantile as Quantile
     from .randomized_response import Channel as Channel
     from .randomized_response import Kary as Kary

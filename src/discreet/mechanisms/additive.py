@@ -61,9 +61,19 @@ from ..accounting import DiscreteLaplace, Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, noise, noise_scales
-from .arrow_columns import as_step, integers
+from .arrow_columns import as_step
 from .noise import IntegerGaussian, IntegerLaplace, Noise, sqrt_down, sqrt_up
-from .protocols import STATISTIC, Integers, Mechanism, Release, Sensitivity, Statistic, check_source, release
+from .protocols import (
+    STATISTIC,
+    Integers,
+    Mechanism,
+    Release,
+    Sensitivity,
+    Statistic,
+    check_source,
+    integers,
+    release,
+)
 from .statistics import Count, Histogram, Sum, contributions, length_of, step_of
 
 

@@ -50,8 +50,7 @@ from .._registry import described
 from .._require import EXACT, POSITIVE, PROBABILITY, Real, at_least
 from ..accounting import DiscreteGaussian, DiscreteLaplace, Event, VectorDiscreteGaussian
 from ..sampling import Entropy
-from .arrow_columns import integers
-from .protocols import Integers, Sensitivity
+from .protocols import Integers, Sensitivity, integers
 
 # Bits of the certified bounds: their ratio is below 1 + 2**-100.
 _BITS = 128

@@ -38,6 +38,22 @@ Integers = NDArray[Any]
 FAILURES = 10
 
 
+def integers(values: Any) -> NDArray[Any]:
+    """Return `values` as an array of integers; refuse anything else, with a message that shows no value."""
+    array = np.asarray(values)
+    if array.dtype.kind == "O" and all(isinstance(v, int | np.integer) for v in array.flat):
+        # numpy's own integers would wrap when noise is added to them
+        return np.array([int(v) for v in array.flat], dtype=object).reshape(array.shape)
+    if array.dtype.kind == "i":
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind == "u":
+        return array.astype(np.int64) if array.dtype.itemsize < 8 else array.astype(object)
+    raise InvalidInput(
+        f"integers are needed, got an array of {array.dtype}. Put real numbers on a grid first: GridLaplace, "
+        "GridGaussian, or Sum(column, step)."
+    )
+
+
 @_require.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require, _round, sampling
-from .._public import REPLACE, ZERO_OUT, Bounds, Public
+from .._public import REPLACE, ZERO_OUT, Public
 from .._registry import described
 from .._require import EXACT, POSITIVE, Limit, Real, at_least, at_most
 from ..accounting import Event
@@ -72,7 +72,7 @@ class Quantile(Mechanism):
 
     The distance of a point with B rows below, E at, and A above it is how far q n is from [B, B + E], where n
     = B + E + A; it is computed from these counts alone, never from a declared size. At q = 0 every point up
-    to the minimum is equally good; for a usable smallest value take `MinMax`.
+    to the minimum is equally good; for a usable smallest value take a small `q` above 0.
 
     Guarantee: one exponential mechanism of bounded range epsilon (so epsilon-DP). With probability
                `confidence` the distance is at most `error` ranks; some grid point has distance 0.
@@ -128,69 +128,6 @@ class Quantile(Mechanism):
 def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantile:
     """Return the quantile 1/2."""
     return Quantile(public=public, column=column, q=Fraction(1, 2), epsilon=epsilon, step=step)
-
-
-@described("mechanisms.MinMax")
-class MinMax(Mechanism):
-    """Releases where the data begins and ends, as `Bounds`: about `outside` rows lie below the lower end, and
-    about as many above the upper one.
-
-    By default `outside` is the rank error of one end at 99% confidence; with less, noise would often put the
-    ends outside the data.
-
-    Guarantee: two exponential mechanisms of bounded range epsilon / 2. With probability `confidence` the rank
-               `outside` is within `error` of [B, B + E] for the lower end and of [A, A + E] for the upper
-               one, if there are that many rows at all; B, E and A are as in `Quantile`.
-    Proof:     as `Quantile`, with the distance of the fixed rank `outside` from these intervals; one row
-               moves B, A, B + E and A + E by at most 1, under every relation. The two ends are put in order,
-               which is free.
-    """
-
-    error_in_scores: ClassVar[bool] = True
-    public: Annotated[Public, ROWS]
-    column: str
-    epsilon: Real
-    step: Annotated[Real, EXACT, POSITIVE]
-    outside: Annotated[int, at_least(0)] | None = None
-
-    def __post_init__(self) -> None:
-        grid = grid_of(self)
-        if self.outside is None:
-            object.__setattr__(
-                self, "outside", max(1, self._exponential_mechanism().error(_points(grid), 0.99))
-            )
-
-    def _exponential_mechanism(self) -> ExponentialMechanism:
-        end_epsilon = _require.exact(self.epsilon, "epsilon") / 2
-        return ExponentialMechanism(epsilon=end_epsilon, neighbors=self.public.neighbors)
-
-    @property
-    def event(self) -> Event:
-        return self._exponential_mechanism().event.repeated(2)
-
-    def error(self, confidence: float = 0.95) -> int:
-        """Return how far the number of rows outside an end may be from `outside`, for both ends at once; rows
-        that equal the end may be counted as outside or not."""
-        return self._exponential_mechanism().error(_points(grid_of(self)), split_confidence(confidence, 2))
-
-    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        check_source(self.public, source)
-        grid, rate = grid_of(self), self._exponential_mechanism().rate
-        # All targets above the number of rows give the same distribution, as their costs differ by a
-        # constant; the cap keeps the costs in 64 bits.
-        target = min(int(self.outside or 0), 1 << 60)
-        runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
-        ends = [
-            _draw(runs, np.maximum(np.maximum(count - target, target - count - runs.equal), 0), rate, entropy)
-            for count in (runs.below, runs.above)
-        ]
-        low, high = min(ends), max(max(ends), min(ends) + 1)
-        lower, upper = number(low * grid.step), number(high * grid.step)
-        # Where floats make one number of both ends, the next float: no answer may fail because of the data.
-        if not lower < upper:
-            upper = math.nextafter(float(upper), math.inf)
-        value = Bounds(lower, upper, self.public.bounds(self.column).nullable)
-        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
 
 @described("mechanisms.ApproximateQuantiles")

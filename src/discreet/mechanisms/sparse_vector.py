@@ -53,6 +53,7 @@ from .protocols import (
     Sensitivity,
     Statistic,
     check_source,
+    integers,
     is_statistic,
 )
 from .stability import check_budget, check_stable, failure_of, stated
@@ -542,7 +543,7 @@ def _shares(
 
 def number(value: Any) -> int:
     """Return the value of a statistic as one integer; refuse a vector of several."""
-    array = arrow_columns.integers(value)
+    array = integers(value)
     _require.that(array.size == 1, _SEVERAL)
     return int(array.reshape(-1)[0])
 

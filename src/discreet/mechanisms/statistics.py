@@ -25,8 +25,8 @@ from .._registry import described
 from .._require import EXACT, INTEGER, NON_EMPTY, POSITIVE, Limit, Real, at_least
 from ..tables import Source
 from . import arrow_columns
-from .arrow_columns import as_step, integers
-from .protocols import STATISTIC, Integers, Sensitivity, Statistic, require_columns
+from .arrow_columns import as_step
+from .protocols import STATISTIC, Integers, Sensitivity, Statistic, integers, require_columns
 
 
 def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: bool) -> int:

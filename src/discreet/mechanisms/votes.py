@@ -688,12 +688,16 @@ class StableVotes(Aggregator):
         return test.repeated(int(self.queries))
 
     def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
-        passed = distance(counts) + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
+        passed = self._distance(counts) + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
         return _answer_stable_vote(state, counts, passed)
+
+    def _distance(self, counts: Counts) -> int:
+        """Return what the test adds noise to: 0 where one unit may change the plurality."""
+        return distance(counts)
 
 
 @described("mechanisms.SampledVotes")
-class SampledVotes(Aggregator):
+class SampledVotes(StableVotes):
     """Answers with the exact plurality of teachers on overlapping subsamples if it is stable, else refuses;
     every question is paid for (M_samp).
 
@@ -711,40 +715,19 @@ class SampledVotes(Aggregator):
     Assumes:   the counts are those of teachers of whom at most `overlap` have seen the same unit.
     """
 
-    scale: Real
-    failure: float
-    queries: int
     overlap: Annotated[int, at_least(1)]
 
-    def __post_init__(self) -> None:
-        self._stable  # noqa: B018 - StableVotes checks the other fields
-
     @classmethod
-    def for_privacy(cls, epsilon: float, delta: float, queries: int, *, overlap: int) -> SampledVotes:
+    def for_privacy(cls, epsilon: float, delta: float, queries: int, *, overlap: int) -> SampledVotes:  # type: ignore[override]
         """Return the least noise with which `queries` questions cost at most (epsilon, delta)."""
         stable = StableVotes.for_privacy(epsilon, delta, queries)
         return cls(scale=stable.scale, failure=stable.failure, queries=queries, overlap=overlap)
 
-    @property
-    def _stable(self) -> StableVotes:
-        return StableVotes(scale=self.scale, failure=self.failure, queries=self.queries)
-
-    @property
-    def reach(self) -> int:
-        """The noisy quotient that passes: noise alone gets there with probability at most `failure`."""
-        return self._stable.reach
-
     def lead(self, confidence: float, classes: int) -> int:
-        """Return a lead in votes at which a question is answered with probability `confidence`."""
-        return int(self.overlap) * (self._stable.lead(confidence, classes) + 2)
+        return int(self.overlap) * (StableVotes.lead(self, confidence, classes) + 2)
 
-    def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
-        return self._stable.event(neighbors)
-
-    def _label(self, state: State, counts: Counts, entropy: Entropy, prediction: Any) -> Labeled:
-        quotient = distance(counts) // int(self.overlap)
-        passed = quotient + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
-        return _answer_stable_vote(state, counts, passed)
+    def _distance(self, counts: Counts) -> int:
+        return distance(counts) // int(self.overlap)
 
 
 @described("mechanisms.SparseVotes")

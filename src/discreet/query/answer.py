@@ -472,12 +472,18 @@ class Answer(_require.NearestNames):
     @property
     def value(self) -> Any:
         """The value of an answer with one row and one column."""
+        self._refuse_empty()
         if len(self.rows) != 1 or len(self.columns) != 1:
             raise InvalidInput(
                 f"this answer has {len(self.rows)} rows of {list(self.columns)}: name a column, "
                 f"answer['...']."
             )
         return self.rows[0][0]
+
+    def _refuse_empty(self) -> None:
+        """Refuse an answer without rows where one is needed, and say why there is none."""
+        if not self.rows:
+            raise InvalidInput(f"this answer has no row{''.join(f': {note}' for note in self.notes[:1])}.")
 
     def __float__(self) -> float:
         """Return the number of an answer with one row and one column."""
@@ -552,19 +558,13 @@ class Answer(_require.NearestNames):
         """Return what a bar chart with error bars needs: the heights and errors of one column, and as labels
         the columns without deviations (keys, and chosen values such as medians). By default the first column
         with errors is drawn."""
+        self._refuse_empty()
         errors = self.error(confidence)
         name = value if value is not None else next(iter(errors), None)
         if name is None or name not in errors:
             raise InvalidInput(f"no bars for column {name!r}; columns with errors: {', '.join(errors)}.")
-        keys = (
-            [
-                i
-                for i, column in enumerate(zip(*self.deviations, strict=True))
-                if all(d is None for d in column)
-            ]
-            if self.rows
-            else []
-        )
+        columns = enumerate(zip(*self.deviations, strict=True))
+        keys = [i for i, column in columns if all(d is None for d in column)]
         labels = [", ".join(str(row[i]) for i in keys) for row in self.rows]
         return {"labels": labels, "heights": self[name], "errors": errors[name]}
 

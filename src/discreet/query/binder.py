@@ -21,6 +21,8 @@ import math
 import re
 from collections.abc import Callable
 from datetime import date
+from fractions import Fraction
+from operator import add, mul, sub
 from typing import Any
 
 from sqlglot import ErrorLevel, exp
@@ -38,6 +40,8 @@ from .parse import FUNCTIONS, why_not
 _NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
 # The text that may follow a day: nothing, or the time of midnight, which is the day itself.
 _MIDNIGHT = re.compile(r"([T ]00:00(:00(\.0+)?)?)?")
+# What is computed of two numbers of the query before any row is read.
+_EXACT: dict[str, Callable[[Fraction, Fraction], Fraction]] = {"+": add, "-": sub, "*": mul}
 # How many declared values an error message lists. Not tuned.
 _LISTED = 12
 
@@ -151,6 +155,17 @@ def fixed_number(x: Expr) -> float | int | None:
     if not isinstance(x, Literal) or isinstance(x.content, bool):
         return None
     return x.content if isinstance(x.content, int | float) else None
+
+
+def exact_result(op: str, a: Expr, b: Expr) -> Literal | None:
+    """Return the sum, difference or product of two numbers of the query, which in SQL are decimals: 0.06 +
+    0.01 is 0.07, and not the sum of the two doubles; None for anything else."""
+    x, y = fixed_number(a), fixed_number(b)
+    if op not in _EXACT or x is None or y is None:
+        return None
+    exact = _EXACT[op](Fraction(repr(x)), Fraction(repr(y)))
+    whole = isinstance(x, int) and isinstance(y, int)
+    return Literal(int(exact) if whole else float(exact)) if abs(exact) < EXACT else None
 
 
 def interval_number(node: Node) -> int | None:
@@ -404,7 +419,8 @@ class Binder:
         if op == "//" and not (a.domain.integer and b.domain.integer):
             # As in DuckDB, whose // rounds towards zero for integers only.
             op = "/"
-        return make(op, a, b)
+        exact = exact_result(op, a, b)
+        return make(op, a, b) if exact is None else exact
 
     def _shift_date(self, day: Expr, interval: exp.Interval, op: str) -> Expr:
         """Bind a date plus or minus INTERVAL n DAY, WEEK, MONTH, QUARTER or YEAR.

@@ -12,7 +12,17 @@ from collections.abc import Iterator
 from .._public import Categories, Text
 from ..core.nodes import Call, Column, Expr, walk
 from ..core.scan import Kinds
-from ..core.sources import Filtered, From, Joined, Marked, Projected, Scan, children, scans, unit_scan
+from ..core.sources import (
+    From,
+    Marked,
+    Scan,
+    Union,
+    UnitAggregate,
+    children,
+    own_expressions,
+    scans,
+    unit_scan,
+)
 from ..tables.columns import can_match, no_match
 
 # operators that compare their first argument with each other one
@@ -43,11 +53,11 @@ def _compared(node: From) -> Iterator[tuple[Expr, Expr]]:
         return
     if isinstance(node, Marked):
         yield from node.pairs
-    conditions = (
-        (node.condition,) if isinstance(node, Filtered) else node.on if isinstance(node, Joined) else ()
-    )
-    for condition in conditions:
-        for part in walk(condition):
+    if isinstance(node, Union):
+        columns = zip(*(part.columns for part in node.parts), strict=True)
+        yield from ((column[0], other) for column in columns for other in column[1:])
+    for condition in own_expressions(node):
+        for part in walk(condition) if condition is not None else ():
             if isinstance(part, Call) and part.op in _EQUALITIES:
                 yield from ((part.args[0], other) for other in part.args[1:])
     for child in children(node):
@@ -63,15 +73,16 @@ def _stored(node: From, kinds: Kinds) -> Stored:
         names += [] if node.unit is None else [node.unit]
         return {node.alias(name): (node.table, name, own[name]) for name in names if name in own}
     below = {alias: column for child in children(node) for alias, column in _stored(child, kinds).items()}
-    if isinstance(node, Filtered | Joined | Marked | Projected):
+    if not isinstance(node, UnitAggregate | Union):
         return below
-    # `UnitAggregate` has the unit and its keys under names of its own.
+    # These have the unit and their columns under names of their own.
     scan = unit_scan(node)
     unit = None if scan is None else below.get(f"{scan.prefix}w")
     renamed = {f"{node.prefix}w": unit} if unit is not None else {}
-    for i, key in enumerate(node.keys):
-        if isinstance(key, Column) and key.name in below:
-            renamed[f"{node.prefix}k{i}"] = below[key.name]
+    columns, letter = (node.parts[0].columns, "p") if isinstance(node, Union) else (node.keys, "k")
+    for i, column in enumerate(columns):
+        if isinstance(column, Column) and column.name in below:
+            renamed[f"{node.prefix}{letter}{i}"] = below[column.name]
     return {**below, **renamed}
 
 

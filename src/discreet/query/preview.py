@@ -21,7 +21,7 @@ from ..core.form import Form, counts_every_row
 from ..core.measures import Choice
 from ..core.nodes import Call, Column, Expr, OutputReference, walk
 from ..core.question import PublicSize, Question
-from ..core.sources import Filtered, Joined, Scan, columns_of, expressions_of, scans
+from ..core.sources import Filtered, Joined, Scan, Union, columns_of, expressions_of, scans
 from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
 from .plan import Plan
@@ -172,7 +172,7 @@ def _of_everybody(public: Public, plan: Plan, argument: Expr | None) -> bool:
     few. In another private table any number of units may have no row."""
     node = plan.source
     while not isinstance(node, Scan):
-        if isinstance(node, Filtered) or (isinstance(node, Joined) and node.kind != "left"):
+        if isinstance(node, Filtered | Union) or (isinstance(node, Joined) and node.kind != "left"):
             return False
         node = node.left if isinstance(node, Joined) else node.child
     if node.table != public.table or argument is None:
@@ -228,7 +228,7 @@ def notes(recipes: Recipes, question: Question) -> tuple[str, ...]:
     """Say what the errors beside the numbers do not cover: which rows are missing from the answer because of
     limits per unit and of bounds, what MIN and MAX stand for, and how far off chosen values are."""
     public, bounding = question.form.public, question.form.bounding
-    lines = not_whole(recipes.plan)
+    whom, lines = public.unit.column or "row", not_whole(recipes.plan)
     if public_names := public_columns(recipes, question):
         lines.append(
             f"{', '.join(public_names)}: exact and free, as the size is public under {public.neighbors}"
@@ -239,12 +239,10 @@ def notes(recipes: Recipes, question: Question) -> tuple[str, ...]:
     limits_groups = bool(recipes.plan.keys) and (recipes.plan.groups or math.inf) > bounding.groups
     if recipes.plan.many and once and limits_groups:
         limit = many(bounding.groups, "group")
-        lines.append(f"counts one {public.unit.column} in at most {limit}; {_BEYOND}")
+        lines.append(f"counts one {whom} in at most {limit}; {_BEYOND}")
     if recipes.plan.many and not once:
         groups = f" in each of at most {many(bounding.groups, 'group')}" if limits_groups else ""
-        lines.append(
-            f"counts at most {many(bounding.rows, 'row')} of one {public.unit.column}{groups}; {_BEYOND}"
-        )
+        lines.append(f"counts at most {many(bounding.rows, 'row')} of one {whom}{groups}; {_BEYOND}")
     if any(
         a.function == "quantile" and a.parameter in (EXTREME, 1 - EXTREME) for a in recipes.plan.aggregates
     ):
@@ -314,7 +312,7 @@ def _categories_used(plan: Plan) -> list[str]:
     rows of other values are in no group."""
     arguments = [part for a in plan.aggregates for part in (a.argument, a.second)]
     used = _used(plan, *arguments, *expressions_of(plan.source))
-    return [column for column, fact in used if isinstance(fact, Categories)]
+    return list(dict.fromkeys(column for column, fact in used if isinstance(fact, Categories)))
 
 
 def not_whole(plan: Plan) -> list[str]:

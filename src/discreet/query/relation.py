@@ -46,10 +46,12 @@ from ..core.sources import (
     Marked,
     Projected,
     Scan,
+    Union,
     UnitAggregate,
     carried,
     facts_of,
     fold_domain,
+    union_domains,
 )
 from .binder import Binder, by_position, named, only, refuse_further_arguments
 from .parse import quoted
@@ -152,13 +154,14 @@ class Relation:
     # for columns by which tables refer to each other: (name, table that is referred to, its column)
     references: frozenset[tuple[str, str, str]] = frozenset()
 
+    def targets(self, own: Expr) -> set[tuple[str, str]]:
+        """Return the columns, with their tables, whose rows a column names."""
+        return {(t, c) for name, t, c in self.references if isinstance(own, Column) and name == own.name}
+
     def same_reference(self, own: Expr, other: Relation, inner: Expr) -> bool:
         """Return whether two columns, of this relation and of another one, name rows of one table: rows that
         agree in them are of the same units."""
-        if not (isinstance(own, Column) and isinstance(inner, Column)):
-            return False
-        targets = {(table, column) for name, table, column in self.references if name == own.name}
-        return any((t, c) in targets for name, t, c in other.references if name == inner.name)
+        return not self.targets(own).isdisjoint(other.targets(inner))
 
 
 class PerUnitBinder:
@@ -317,6 +320,13 @@ def conjuncts(condition: Node | None) -> Iterator[Node]:
         yield condition
 
 
+def _common(condition: Node) -> list[Node]:
+    """Return the conditions that all branches of an OR have: they are true wherever it is."""
+    branches = condition.unnest().flatten() if isinstance(condition.unnest(), exp.Or) else ()
+    first, *others = [list(conjuncts(branch)) for branch in branches] or [[]]
+    return [part for part in first if all(part in other for other in others)]
+
+
 def holds_query(node: Node) -> bool:
     """Return whether there is a sub-query in an expression."""
     return any(True for _ in node.find_all(exp.Query, exp.Subquery))
@@ -354,8 +364,9 @@ class Marks:
     def _exists(self, node: Node) -> Expr:
         """Bind EXISTS as a mark on the rows of the outer query.
 
-        Conditions of the sub-query that name columns of the outer query must have the form own = inner: `own`
-        is an expression over columns of the outer query, `inner` one over columns of the sub-query.
+        Of the conditions that name columns of the outer query, those of the form own = inner are the pairs of
+        the mark: `own` is an expression over columns of the outer query, `inner` one over columns of the
+        sub-query. A name that both have is the sub-query's.
         """
         select = node.this.this if isinstance(node.this, exp.Subquery) else node.this
         only(
@@ -371,7 +382,9 @@ class Marks:
         outer: list[Node] = []
         right, scope = self.relations.bind(select, self.ctes, outer)
         bind_inner, bind_own = Binder(scope), Binder(self.scope)
-        pairs = []
+        both = Binder(lambda column: (scope if resolves(column, scope) else self.scope)(column))
+        pairs: list[tuple[Expr, Expr]] = []
+        further: list[Expr] = []
         for condition in outer:
             sides = (condition.this, condition.expression) if isinstance(condition, exp.EQ) else (None, None)
             own = [
@@ -380,17 +393,14 @@ class Marks:
                 if side is not None and resolves(side, self.scope) and not resolves(side, scope)
             ]
             inner = [side for side in sides if side is not None and resolves(side, scope)]
-            if len(own) != 1 or len(inner) != 1:
-                raise refuse(
-                    condition,
-                    "EXISTS compares the rows outside with those inside by = only",
-                    "Conditions on the inner table alone may be anything; or join the table.",
-                )
-            pairs.append((bind_own(own[0]), bind_inner(inner[0])))
+            if len(own) == 1 and len(inner) == 1:
+                pairs.append((bind_own(own[0]), bind_inner(inner[0])))
+            else:
+                further.append(both.condition(condition))
         for own_side, inner_side in pairs:
             # kinds that cannot be compared are refused
             make("=", own_side, inner_side)
-        mark = self._mark(node, right, tuple(pairs))
+        mark = self._mark(node, right, tuple(pairs), tuple(further))
         return make("coalesce", mark, Literal(False))
 
     def _in(self, node: Node) -> Expr:
@@ -405,7 +415,7 @@ class Marks:
         (inner,) = right.columns.values()
         # kinds that cannot be compared are refused
         make("=", x, inner)
-        mark = self._mark(node, right, ((x, inner),), counted=right.carried is None)
+        mark = self._mark(node, right, ((x, inner),), (), counted=right.carried is None)
         # A private sub-query is compared by the unit (`_own_rows_only`). The inner unit is never NULL; x is
         # NULL where an outer join found no partner.
         if right.carried is not None:
@@ -424,14 +434,20 @@ class Marks:
         return make("case", marked, yes, empty, no, unknown, Literal(None), no)
 
     def _mark(
-        self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...], *, counted: bool = False
+        self,
+        node: Node,
+        right: Relation,
+        pairs: tuple[tuple[Expr, Expr], ...],
+        on: tuple[Expr, ...],
+        *,
+        counted: bool = False,
     ) -> Column:
         """Add a mark to the relation, and return its column."""
         if right.carried is not None:
             self._own_rows_only(node, right, pairs)
         self.relations.count += 1
         prefix = f"t{self.relations.count - 1}"
-        marked = Marked(self.relation.node, prefix, right.node, pairs, counted)
+        marked = Marked(self.relation.node, prefix, right.node, pairs, counted, on)
         self.relation = replace(self.relation, node=marked)
         return Column(f"{prefix}m", boolean(True))
 
@@ -515,10 +531,18 @@ class Relations:
         where = select.args.get("where")
         # The conditions of WHERE, joined by AND, that are not yet part of a join.
         left_over = [] if where is None else list(conjuncts(where.this))
+        if joins:
+            left_over += [implied for condition in left_over for implied in _common(condition)]
         condition_count = len(left_over)
         has_right_join = any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in joins)
+        waiting = self._waiting(joins, ctes)
         for join in joins:
-            other_alias, other = self._item(join.this, ctes)
+            if waiting:
+                before = Scope(tables)
+                linked = (i for i, w in enumerate(waiting) if _joins_by_value(left_over, before, *w[1:]))
+                join, other_alias, other = waiting.pop(next(linked, 0))
+            else:
+                other_alias, other = self._item(join.this, ctes)
             if other_alias.lower() in (earlier.lower() for earlier in tables):
                 raise refuse(join, f"two tables are called {other_alias!r}", "Give one an alias.")
             # FROM a, b WHERE a.x = b.x is a join ON a.x = b.x. Beside a RIGHT JOIN the condition stays in
@@ -528,6 +552,8 @@ class Relations:
             if not (has_right_join or join.args.get("on") or join.args.get("using") or join.args.get("side")):
                 both = Scope({**tables, other_alias: other.columns})
                 conditions = [c for c in left_over if _links(c, Scope(tables), both)]
+                # engines join by equal values; beside these, an OR made a join 50 times slower
+                conditions = [c for c in conditions if isinstance(c, exp.EQ)] or conditions
                 left_over = [c for c in left_over if c not in conditions]
             relation, tables = self._join(join, tables, relation, other_alias, other, conditions)
         scope = Scope(tables, self.equal)
@@ -549,7 +575,16 @@ class Relations:
         condition = binder.condition(remaining)
         return replace(marks.relation, node=Filtered(marks.relation.node, condition)), scope
 
-    def _with(self, select: exp.Select, ctes: dict[str, CommonTable]) -> dict[str, CommonTable]:
+    def _waiting(
+        self, joins: list[exp.Join], ctes: dict[str, CommonTable]
+    ) -> list[tuple[exp.Join, str, Relation]]:
+        """Bind the tables of FROM a, b, c: whichever a condition links to those before it is joined next, as
+        engines would cross two tables that no condition links; of other joins, return none."""
+        if any(arg for join in joins for name, arg in join.args.items() if name != "this"):
+            return []
+        return [(join, *self._item(join.this, ctes)) for join in joins]
+
+    def _with(self, select: exp.Query, ctes: dict[str, CommonTable]) -> dict[str, CommonTable]:
         """Return the common table expressions of WITH; each sees those before it, and those in `ctes`."""
         clause = select.args.get("with_") or select.args.get("with")
         if clause is None:
@@ -568,12 +603,8 @@ class Relations:
         if self.count > MAX_TABLES:
             raise refuse(item, f"more than {MAX_TABLES} tables are read")
         if isinstance(item, exp.Subquery):
-            if not isinstance(item.this, exp.Select) or item.args.get("joins"):
-                raise refuse(
-                    item,
-                    "only a SELECT can stand in brackets here",
-                    "To combine parts of one table, write one SELECT with OR in its WHERE.",
-                )
+            if not isinstance(item.this, exp.Query) or item.args.get("joins"):
+                raise refuse(item, "only a SELECT can stand in brackets here")
             only(item, {"this", "alias"}, "after a sub-query")
             return item.alias or f"subquery{self.count}", self.subquery(item.this, ctes, _alias_columns(item))
         if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
@@ -648,8 +679,10 @@ class Relations:
     def _subquery(self, select: Node, ctes: dict[str, CommonTable]) -> Relation:
         """Bind a sub-query: it returns rows as they are or, with GROUP BY or DISTINCT, one row per unit and
         key."""
+        if isinstance(select, exp.SetOperation):
+            return self._union(select, {**ctes, **self._with(select, ctes)})
         if not isinstance(select, exp.Select):
-            raise refuse(select, "only a SELECT can stand here", "UNION and the like cannot be answered.")
+            raise refuse(select, "only a SELECT can stand here")
         allowed = {"expressions", "from", "from_", "joins", "where", "group", "having", "with", "with_"}
         only(select, allowed | {"kind", "distinct"}, "in a sub-query")
         relation, scope = self.bind(select, ctes)
@@ -663,6 +696,49 @@ class Relations:
             return replace(relation, columns=columns)
         self.count += 1
         return PerUnitBinder(relation, scope, f"t{self.count - 1}", self.public)(select)
+
+    def _union(self, node: Node, ctes: dict[str, CommonTable]) -> Relation:
+        """Bind UNION ALL, whose columns have the names of its first part."""
+        if not isinstance(node, exp.Union) or node.args.get("distinct"):
+            advice = "UNION ALL keeps all rows of its parts, and can be answered."
+            raise refuse(node, f"{node.key.upper()} compares rows of different people", advice)
+        only(node, {"this", "expression", "with", "with_"}, "in UNION ALL")
+        relations = [self._subquery(part, ctes) for part in _parts(node)]
+        rows = [tuple(relation.columns.values()) for relation in relations]
+        if len({len(row) for row in rows}) > 1:
+            raise refuse(
+                node, "the parts of a UNION ALL have different numbers of columns", "Name them, one by one."
+            )
+        if len({relation.carried is None for relation in relations}) > 1:
+            raise refuse(
+                node, "rows of a public table would stand among those of a private one", "Join them."
+            )
+        if any(relation.carried is not None and relation.carried.of_rows for relation in relations):
+            advice = "To combine parts of one table, write one SELECT with OR in its WHERE."
+            raise refuse(node, "here a row is the unit of privacy, and would be two of them", advice)
+        for star in (item for part in _parts(node) for item in part.selects if isinstance(item, exp.Star)):
+            raise refuse(
+                star, "UNION ALL goes by the order of columns, and * has none here", "Name the columns."
+            )
+        prefixes = [f"t{self.count + i}" for i in range(len(rows) + 1)]
+        self.count += len(prefixes)
+        parts = [Projected(r.node, p, row) for r, p, row in zip(relations, prefixes[1:], rows, strict=True)]
+        union = Union(tuple(parts), prefixes[0])
+        columns, keys, nullable = dict[str, Expr](), set[Expr](), set[Expr]()
+        references = set[tuple[str, str, str]]()
+        domains = union_domains(union)
+        for i, (name, column) in enumerate(zip(relations[0].columns, zip(*rows, strict=True), strict=True)):
+            columns[name] = own = Column(f"{prefixes[0]}p{i}", domains[i])
+            sides = list(zip(relations, column, strict=True))
+            if all(e in relation.unit_keys for relation, e in sides):
+                columns[name] = own = Column(f"{prefixes[0]}w", declared(Text()))
+                keys.add(own)
+            elif all(e in relation.unit_keys | relation.nullable_unit_keys for relation, e in sides):
+                nullable.add(own)
+            targets = set.intersection(*(relation.targets(e) for relation, e in sides))
+            references |= {(own.name, *target) for target in targets}
+        whose = carried(union, self.public)
+        return Relation(union, columns, whose, frozenset(keys), frozenset(nullable), frozenset(references))
 
     def _projection(self, select: exp.Select, binder: Binder, relation: Relation) -> dict[str, Expr]:
         """Bind the items of SELECT as columns."""
@@ -833,6 +909,14 @@ def _join_kind(join: exp.Join) -> str:
     return side.lower() or "inner"
 
 
+def _parts(node: Node) -> Iterator[Node]:
+    """Yield the queries that UNION ALL puts together, in their order."""
+    for side in (node.this, node.expression):
+        inner = side.this if isinstance(side, exp.Subquery) and not side.alias else side
+        rest = [arg for name, arg in inner.args.items() if arg and name not in ("this", "expression")]
+        yield from _parts(inner) if isinstance(inner, exp.Union) and not rest else [inner]
+
+
 def _alias_columns(item: Node) -> tuple[str, ...]:
     """Return the names in brackets after an alias: (SELECT ...) AS t(a, b)."""
     alias = item.args.get("alias")
@@ -846,6 +930,19 @@ def _links(condition: Node, before: Scope, both: Scope) -> bool:
     if holds_query(condition) or not any(True for _ in condition.find_all(exp.Column)):
         return False
     return resolves(condition, both) and not resolves(condition, before)
+
+
+def _joins_by_value(conditions: list[Node], before: Scope, alias: str, relation: Relation) -> bool:
+    """Return whether a condition compares a column of a table with one of the tables before it by =."""
+    own = Scope({alias: relation.columns})
+    for condition in conditions:
+        if isinstance(condition, exp.EQ) and not holds_query(condition):
+            a, b = condition.this, condition.expression
+            if a.find(exp.Column) is None or b.find(exp.Column) is None:
+                continue
+            if (resolves(a, own) and resolves(b, before)) or (resolves(b, own) and resolves(a, before)):
+                return True
+    return False
 
 
 class _Aliases:

@@ -186,19 +186,12 @@ class SessionBase(NearestNames):
 
     @check_options
     def receipt(self, released: Any) -> dict[str, Any]:
-        """Return the receipt of a released number, as JSON, which `discreet verify-number` checks without the
-        ledger: the question, the value, its error and price, and a signed proof that the ledger has it.
-
-        `released` is an answer or a release; for the steward also the number of an entry.
-        """
+        """Return the receipt of an answer or a release, as JSON: the question, the value, its error and
+        price, and a signed proof that the ledger has it, which `discreet verify-number` checks without the
+        ledger."""
         if not isinstance(self.ledger, Ledger):
-            raise InvalidInput("a receipt is made where the ledger and its key are: ask the steward for it.")
-        is_number = isinstance(released, int) and not isinstance(released, bool)
-        if is_number and self.analyst != STEWARD:
-            raise InvalidInput("an analyst's receipt is made from the answer itself, not from its number.")
-        return receipts.receipt(
-            self.ledger, released if is_number else receipts.number_of(self.ledger, released)
-        )
+            raise InvalidInput("a receipt is made beside the ledger: ask the steward, who has dp.open(...).")
+        return receipts.receipt(self.ledger, receipts.number_of(self.ledger, released))
 
     @check_options
     def as_analyst(self, name: str) -> Self:

@@ -240,10 +240,8 @@ class Questions(SessionBase):
         else:
             query = self._workload(text, workload_terms(terms))
         cost, answered = self.curator.quote(query, analyst=self.analyst)
-        # One statement that became a workload is shown as one question.
-        is_one = isinstance(text, str) and not isinstance(query, Query)
-        query_preview = (query.preview_of_one if is_one else query.preview)(terms.confidence)
-        return QueryPreview(query_preview, cost, answered)
+        preview = _preview_of_one if isinstance(text, str) else type(query).preview
+        return QueryPreview(preview(query, terms.confidence), cost, answered)
 
     def _priced_query(self, text: str, **options: Any) -> Query | WorkloadQuery:
         """Return the priced query of one statement, with the options of `sql`; used by `planning`."""
@@ -348,19 +346,14 @@ def explain_sql(session: Questions, text: str, audience: str, options: dict[str,
         "a question is explained at an epsilon, or at an accuracy (within=...): leave rho and weights out.",
     )
     priced_query = session._query(text, terms)
-    epsilon = getattr(priced_query, "epsilon", None)
-    if not hasattr(priced_query, "preview") or epsilon is None:
+    if (epsilon := priced_query.epsilon) is None:
         raise InvalidInput("this question has no epsilon to explain.")
 
     def preview_at(price: float) -> Preview:
         """Return the preview of the same question at another epsilon."""
-        query: Any = session._query(text, replace(terms, epsilon=price, within=None))
-        query_preview: Any = (
-            query.preview(terms.confidence)
-            if _is_single_query(query)
-            else query.preview_of_one(terms.confidence)
-        )
-        return query_preview  # type: ignore[no-any-return]
+        query = session._query(text, replace(terms, epsilon=price, within=None))
+        query_preview: Preview = _preview_of_one(query, terms.confidence)
+        return query_preview
 
     facts = [
         ("Data", visible(session.public.table)),
@@ -379,9 +372,9 @@ def explain_sql(session: Questions, text: str, audience: str, options: dict[str,
     )
 
 
-def _is_single_query(query: Any) -> bool:
-    """Return whether the question is a `Query`, and not a statement that became a `WorkloadQuery`."""
-    return not hasattr(query, "preview_of_one")
+def _preview_of_one(query: Query | WorkloadQuery, confidence: float) -> Any:
+    """Return the preview of one statement, also of one that became a workload."""
+    return query.preview(confidence) if isinstance(query, Query) else query.preview_of_one(confidence)
 
 
 # The text that stands for charges of other analysts.

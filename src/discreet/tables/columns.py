@@ -229,12 +229,13 @@ def check_columns(
     table: str, schema: Iterable[tuple[str, Fact]], unit: str | None, kinds: Mapping[str, str]
 ) -> None:
     """Refuse declared columns that a table does not have, and those that `check_facts` refuses."""
-    missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in kinds]
-    if missing:
-        raise InvalidInput(
-            f"the schema declares {missing[0]!r}, and table {table!r} has no such column."
-            f"{_require.did_you_mean(missing[0], kinds)} It has: {', '.join(kinds)}."
-        )
+    for column in [*(name for name, _ in schema), *([] if unit is None else [unit])]:
+        if column not in kinds:
+            what = "the unit's column is" if column == unit else "the schema declares"
+            raise InvalidInput(
+                f"{what} {column!r}, and table {table!r} has no such column."
+                f"{_require.did_you_mean(column, kinds)} It has: {', '.join(kinds)}."
+            )
     check_facts(table, schema, unit, kinds)
 
 

@@ -52,6 +52,8 @@ PLAIN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Group: frozenset({"expressions"}),
     exp.Distinct: frozenset({"expressions"}),
     exp.Subquery: frozenset({"this", "alias"}),
+    # of all rows, as `distinct` is not among them
+    exp.Union: _TWO,
     exp.Table: frozenset({"this", "alias"}),
     exp.TableAlias: frozenset({"this", "columns"}),
     exp.Values: frozenset({"expressions", "alias"}),
@@ -208,6 +210,10 @@ def _subquery(generator: Generator, node: exp.Expr) -> str:
     return f"({generator.sql(node.this)}){_alias(generator, node)}"
 
 
+def _union(generator: Generator, node: exp.Expr) -> str:
+    return f"{generator.sql(node.this)} UNION ALL {generator.sql(node.args['expression'])}"
+
+
 def _column(generator: Generator, node: exp.Expr) -> str:
     table = node.args.get("table")
     return generator.sql(node.this) if table is None else f"{generator.sql(table)}.{generator.sql(node.this)}"
@@ -301,6 +307,7 @@ class Dialect:
                 exp.Alias: _aliased,
                 exp.Table: _table,
                 exp.Subquery: _subquery,
+                exp.Union: _union,
             },
         }
         return type("Closed", (_Closed, base), members)

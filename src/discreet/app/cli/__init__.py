@@ -133,6 +133,13 @@ COMMANDS: dict[str, Lazy] = {
         "Write a page of everything that was released: questions, answers with their errors, what was spent "
         "by whom, and what it means for one person.",
     ),
+    "dossier": Lazy(
+        "dossier",
+        "dossier",
+        "Draft the papers that others ask for, from the ledger: an entry for the registry of deployments, "
+        "the questions of NIST SP 800-226, and an annex for a data-protection impact assessment; what the "
+        "software cannot know is asked of the steward.",
+    ),
     "train": Lazy(
         "train",
         "train",

@@ -63,7 +63,7 @@ def audit(
     elif epsilon is None:
         raise InvalidInput("say what is claimed: --epsilon 1.")
     forms.check(html, force=force)
-    with _bar(runs) as progress:
+    with bar(runs) as progress:
         report = auditing.audit(
             function,
             data,
@@ -90,7 +90,7 @@ def audit(
 
 
 @contextmanager
-def _bar(runs: int) -> Iterator[Callable[[int], None]]:
+def bar(runs: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on standard error while the audit runs; nothing where that is a file or a pipe.
     Yields the function that is told how many runs are done."""
     columns = (TextColumn("running"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

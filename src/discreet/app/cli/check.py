@@ -13,11 +13,8 @@ from rich.text import Text
 from ... import tables
 from ..._errors import InvalidInput
 from ..._public import Boolean, Bounds, Categories, Dates, Fact, Public, Unit
-from ...curator import Curator
-from ...tables.files import codebooks_of, formatted, several
-from ...tables.fit import fit_of, ids_of, not_utf8, odd_lines
 from ...tables.schema import data_of as related_data
-from ..requests import beside, data_of, fit_json, refuse_password
+from ..requests import beside, data_of, fit_facts, refuse_password
 from .options import DATA, JSON, TableFiles
 
 
@@ -38,40 +35,24 @@ def check(data: str = DATA, *, files: TableFiles, as_json: bool = JSON) -> None:
 def show_fit(data: str, schema: Path, ledger: Path, *, as_json: bool = False) -> None:
     """Print how well the data fit the schema file; where there is a ledger, an entry says so."""
     public = tables.load(schema)
-    source = data_of(data)
-    source = formatted(several(source) or source, schema, public)
-    related = {
-        name: formatted(several(of) or of, schema, public, name) for name, of in related_data(schema).items()
-    }
-    books = codebooks_of(schema, public)
-    engine = tables.connect(source, public, related=related or None, codebooks=books)
-    columns, people, groups = fit_of(engine)
-    ids, files = ids_of(engine), {public.table: source, **related}
-    paths = {public.table: data, **{name: str(of) for name, of in related_data(schema).items()}}
-    undecodable = {name: share for name, of in files.items() if (share := not_utf8(of)) is not None}
-    lines = {name: odd_lines(of) for name, of in files.items()}
-    has_ledger = ledger.exists()
-    # Recorded before anything is printed.
-    if has_ledger:
-        Curator.open(ledger, engine).note(
-            "looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]}
-        )
+    others = related_data(schema)
+    facts = fit_facts(data_of(data), schema, ledger, others)
     if as_json:
-        own, broken = lines.pop(public.table), undecodable.pop(public.table, None)
-        others = {"lines": lines, "not_utf8": undecodable} if lines else {}
-        facts = fit_json(
-            columns, people, groups, broken, lines=own, ids=ids, noted=has_ledger, related=others
-        )
         print(json.dumps(facts))
         return
+    columns, groups, people = facts["columns"], facts["groups"], facts["people"]
     console = Console()
     table = Table("column", "missing", "does not convert", "outside", box=None, header_style="dim")
     for name, shares in columns.items():
         table.add_row(Text(name), *(shares[kind] for kind in ("missing", "unreadable", "outside")))
     console.print(table)
-    for hint in [*_line_hints(paths, undecodable, lines), *_hints(public, columns, ids)]:
+    related = facts.get("related", {"lines": {}, "not_utf8": {}})
+    lines = {public.table: facts["lines"], **related["lines"]}
+    undecodable = related["not_utf8"] | ({public.table: facts["not_utf8"]} if "not_utf8" in facts else {})
+    paths = {public.table: data, **{name: str(of) for name, of in others.items()}}
+    for hint in [*_line_hints(paths, undecodable, lines), *_hints(public, columns, facts["ids"])]:
         console.print(Text(hint, style="yellow"), soft_wrap=True)
-    for fact in _facts(public, columns, people, groups, ids):
+    for fact in _facts(public, columns, people, groups, facts["ids"]):
         console.print(Text(fact), soft_wrap=True)
     if warning := _cut_groups(public.unit, groups):
         console.print(Text(warning, style="yellow"), soft_wrap=True)
@@ -84,7 +65,7 @@ def show_fit(data: str, schema: Path, ledger: Path, *, as_json: bool = False) ->
             ),
             soft_wrap=True,
         )
-    noted_words = "is noted in the ledger" if has_ledger else "is noted nowhere: there is no ledger yet"
+    noted_words = "is noted in the ledger" if facts["noted"] else "is noted nowhere: there is no ledger yet"
     note = (
         f"For the steward only: these shares are exact facts about the data, made coarse, not private "
         f"ones. That you looked {noted_words}."

@@ -1,4 +1,4 @@
-"""`discreet collect plan | randomize | estimate | browser | compare`: local differential privacy on the
+"""`discreet collect plan | randomize | estimate | browser`: local differential privacy on the
 command line; and `discreet collect survey.toml`, a survey in the browser.
 
 Each command imports the library when it is run, so that --help does not wait for it.
@@ -21,7 +21,7 @@ from ..._errors import DescriptionError, InvalidInput, MissingExtra
 from ..._text import visible
 from . import forms
 from .forms import exact
-from .options import FORCE, JSON
+from .options import CERTIFICATE, FORCE, JSON, KEY
 from .parser import CommandGroup, Shell
 
 
@@ -179,35 +179,6 @@ def browser(
 
 
 @collect.command()
-def compare(
-    out: Path = typer.Option(Path("local.png"), "--out", "-o", help="Where the picture goes."),
-    epsilon: str = typer.Option("1", "--epsilon", "-e", help="The epsilon of each model."),
-    runs: int = typer.Option(50, "--runs", min=1, help="How often each count is repeated."),
-    force: bool = FORCE,
-    as_json: bool = JSON,
-) -> None:
-    """Measure the error of one count in the local, the shuffle and the central model, for 100 to 100,000
-    people."""
-    from ...sampling import Entropy
-    from .. import plots
-
-    # `picture` returns None only for None; `or out` is for the type checker.
-    out = forms.picture(out) or out
-    forms.check(out, force=force, makes_folder=True)
-    counts = (100, 1000, 10_000, 100_000)
-    price = float(_number(epsilon))
-    curves = plots.measure_counts(epsilon=price, counts=counts, runs=runs, entropy=Entropy())
-    if not as_json:
-        table = Table("people", *curves)
-        for people, *errors in zip(counts, *curves.values(), strict=True):
-            table.add_row(f"{people}", *(f"{error:.3g}" for error in errors))
-        Console().print(table)
-    path = plots.against_central(out, counts, curves, price)
-    facts = {"people": counts, "errors": curves, "picture": str(path)}
-    typer.echo(json.dumps(facts) if as_json else f"picture saved as {visible(str(path))}")
-
-
-@collect.command()
 def survey(
     file: Path = typer.Argument(
         ..., help="The survey: its questions, and what each may cost (docs/server.md)."
@@ -215,6 +186,11 @@ def survey(
     host: str = typer.Option("127.0.0.1", "--host", help="The address to listen at."),
     port: int = typer.Option(8080, "--port", min=0, max=65535, help="The port to listen at."),
     name: list[str] = typer.Option([], "--name", help="A host name under which browsers reach it."),
+    certificate: Path = CERTIFICATE,
+    key: Path = KEY,
+    behind_tls: bool = typer.Option(
+        False, "--behind-tls", help="A proxy in front speaks TLS, and limits what one client sends."
+    ),
 ) -> None:
     """Serve a survey: each answer is randomized on the device, and only the report is sent. Reports are kept
     beside the file."""
@@ -222,11 +198,18 @@ def survey(
         import uvicorn
 
         from ..web.survey import build_survey
+        from .serve import check_tls
     except ImportError:
         raise MissingExtra.of("server", "a survey page needs FastAPI and uvicorn") from None
-    app = build_survey(file, hosts=(*name, host))
-    typer.echo(f"the survey is at http://{host}:{port}/ and its results at /results/{app.state.results}")
-    uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", server_header=False)
+    check_tls(host, certificate, key, behind_tls)
+    secure = bool(certificate or behind_tls)
+    app = build_survey(file, hosts=(*name, host), secure=secure, proxy=behind_tls)
+    scheme = "http" if certificate is None else "https"
+    typer.echo(f"the survey is at {scheme}://{host}:{port}/ and its results at /results/{app.state.results}")
+    uvicorn.run(
+        app, host=host, port=port, access_log=False, log_level="warning", server_header=False,
+        proxy_headers=False, ssl_certfile=certificate, ssl_keyfile=key,
+    )  # fmt: skip
 
 
 def _number(text: str, option: str = "--epsilon") -> Fraction:

@@ -229,7 +229,9 @@ def _ask_all(draft: str) -> str:
     if not columns:
         raise InvalidInput("the table has no columns to ask about.")
     typer.echo(
-        "Answer from what is known about the study, not from the data. Return takes what is in brackets."
+        "Answer from what is known about the study, not from the data. Return takes what is in brackets. "
+        "Where you do not know a bound or a limit, take one that is surely wide: once there is a budget, "
+        "discreet suggest finds a narrower one, for a price."
     )
     # In TOML, keys of the file itself come before the first [section].
     top, sections = [_head(draft)], list[str]()

@@ -28,7 +28,7 @@ from ..._text import visible
 from ...accounting import events
 from ...curator import Curator, Ledger, books, receipts
 from ...curator.accounts import Account
-from ...curator.backups import Export, back_up, is_export
+from ...curator.backups import Export, back_up, exported, is_export
 from ...curator.backups import carry as carry_charges
 from ...curator.closed_ledger import without_data
 from ...curator.entries import Anchor
@@ -40,6 +40,7 @@ from . import forms
 from .forms import described, number
 from .options import FORCE, JSON
 from .parser import Shell
+from .query import print_note
 
 ledger = Shell(no_args_is_help=True)
 
@@ -217,7 +218,7 @@ def export(
     """Write all entries as JSON lines, which `discreet ledger verify` can check without the ledger. The
     secret state of live mechanisms is left out."""
     forms.check(out, force=force, data=[path])
-    lines = "\n".join(json.dumps(entry.to_json(), sort_keys=True) for entry in Ledger(path).entries())
+    lines = "\n".join(exported(Ledger(path)))
     if str(out) == "-":
         print(lines)
     else:
@@ -257,17 +258,10 @@ def verify_number(
         _print_problems([f"not to be relied on: {problem}." for problem in problems])
     else:
         print(visible(receipts.text(made), keep="\n"))
-        trusted = (
-            "the key that you trust"
-            if key is not None
-            else f"the key {made['key']}. Anybody can make a key: compare this one with the steward's, or "
-            "give that with --key"
-        )
-        Console().print(
-            f"[bold green]✓[/] entry {made['release']['shows']['entry']} of {made['entries']:,}, signed by "
-            f"{trusted}.",
-            highlight=False,
-            soft_wrap=True,
+        whose = "Anybody can make a key: compare it with the steward's, or give that with --key."
+        print_note(
+            f"✓ entry {made['release']['shows']['entry']} of {made['entries']:,}, signed by the key "
+            f"{made['key']}, {'which you trust.' if key else 'which it names. ' + whose}"
         )
     raise typer.Exit(1 if problems else 0)
 

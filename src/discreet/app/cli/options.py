@@ -64,3 +64,7 @@ class Opening(TableFiles):
         None
     )
     engine: Annotated[str | None, ENGINE_HELP] = None
+
+
+CERTIFICATE = typer.Option(None, "--certificate", help="A TLS certificate (PEM), with --key.")
+KEY = typer.Option(None, "--key", help="The certificate's key (PEM).")

@@ -7,6 +7,7 @@ answers with their errors and pictures, what was spent by whom, and what it mean
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,14 @@ from ..._drawing import STYLE, Markup, element, page, table
 from ..._errors import InvalidInput, MissingExtra
 from ..._round import UpperAmount
 from ...accounting import from_json
-from ...curator import STEWARD, books, receipts, values
+from ...curator import STEWARD, Ledger, books, receipts, values
 from ...curator.accounts import SPENDING
 from ...curator.closed_ledger import read_only
 from ...curator.entries import Entry
-from ...curator.identities import mark_of
 from ...explaining.explanation import fragment, label_rows
 from ...query import Answer
 from ...query.html_view import answer_html
-from ..ledger_view import epsilon_text, mechanism_name
+from ..ledger_view import epsilon_text, kept, mechanism_name
 from ..web import charts
 from . import forms
 from .explain import to_pdf
@@ -36,7 +36,7 @@ from .options import FORCE
 from .query import print_note
 
 # The charts of the server's pages, in the colors of this one.
-_STYLE = f"""{STYLE}
+PAGE_STYLE = f"""{STYLE}
 .chart {{ display: block; width: 100%; max-width: 32rem; font: 13px system-ui, sans-serif; }}
 .chart text {{ fill: var(--ink); }} .chart .value {{ fill: var(--soft); }}
 .chart .bar {{ fill: var(--line); }}
@@ -56,17 +56,22 @@ h1, h2, h3, h4 {{ break-after: avoid; }} tr, svg, .label {{ break-inside: avoid;
 def report(
     path: Path = LEDGER,
     *,
-    out: Path = typer.Option("report.html", "--out", help="The page to write: .html or .pdf."),
+    out: Path = typer.Option(
+        "report.html", "--out", help="The page to write: .html or .pdf; .xlsx for all answers."
+    ),
     force: bool = FORCE,
 ) -> None:
-    if out.suffix.lower() not in (".html", ".pdf"):
-        raise InvalidInput(f"a report is an .html or a .pdf file, got {out.name!r}.")
+    kind = out.suffix.lower()
+    if kind not in (".html", ".pdf", ".xlsx"):
+        raise InvalidInput(f"a report is an .html, a .pdf or an .xlsx file, got {out.name!r}.")
     forms.check(out, force=force, data=[path])
-    text = report_html(path)
-    if out.suffix.lower() == ".pdf":
-        to_pdf(text, out)
+    if kind == ".pdf":
+        to_pdf(report_html(path), out)
+    elif kind == ".html":
+        forms.write(out, report_html(path), force=force)
     else:
-        forms.write(out, text, force=force)
+        check_answer(out)
+        _write_sheets(out, dict(_sheets(read_only(path).ledger)))
     print_note(f"written: {out}")
 
 
@@ -117,7 +122,7 @@ def report_html(path: Path) -> str:
         element("h2", "What was released"),
         *(released or [element("p", "Nothing.")]),
         fragment(explanation),
-        style=_STYLE,
+        style=PAGE_STYLE,
     )
 
 
@@ -131,13 +136,13 @@ def _released(curator: Any, charge: Entry, end: Entry | None) -> list[Markup]:
     body, sql = charge.body, charge.body.get("text")
     title, delta = mechanism_name(body), curator.policy.budget.delta
     price = epsilon_text(from_json(body["event"]), delta).rstrip(": ") or "no epsilon"
-    elsewhere = not (body.get("trust") or body.get("mechanism") or body.get("trusted"))
-    kept = "as it was entered by hand" if elsewhere else f"kept {mark_of(body)}"
-    who = f"{charts.minute(charge.time)}, asked by {body['analyst']}, {price}; its price is {kept}"
+    how = kept(body)
+    who = f"{charts.minute(charge.time)}, asked by {body['analyst']}, {price}; its price is {how}"
     parts = [element("p", who), *([element("code", " ".join(sql.split()))] if sql else [])]
     if end is not None and "value" in end.body:
-        number = receipts.released_number(body, end.body, delta)
-        value = values.decode(end.body["value"])
+        stored = curator.ledger.value(end.body)
+        number = receipts.released_number(body, end.body | {"value": stored}, delta)
+        value = values.decode(stored)
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, Answer):
                 title = _title(one)
@@ -149,14 +154,13 @@ def _released(curator: Any, charge: Entry, end: Entry | None) -> list[Markup]:
     else:
         answers = [str(values.decode(state["value"])) for state in curator.released(charge.seq)]
         failed = end is not None and end.kind == "failed"
-        nothing = _ELSEWHERE if elsewhere else _FAILED if failed else _NO_VALUE
+        nothing = _FAILED if failed else _NO_VALUE
         parts += [element("pre", "\n".join(answers)[:2000])] if answers else [element("p", nothing)]
     return [element("h3", f"Entry {charge.seq}: {title}"), *parts]
 
 
 _FAILED = "It failed: nothing was released, and the charge stays."
-_ELSEWHERE = "It was released elsewhere."
-_NO_VALUE = "Its value is not stored in the ledger, as that of a model."
+_NO_VALUE = "Its value is not stored in the ledger, as that of a model or of a release made elsewhere."
 
 
 def _title(answer: Answer) -> str:
@@ -178,26 +182,50 @@ def _answer(answer: Answer) -> list[Markup]:
     return parts
 
 
-def write_answer(path: Path, answer: Answer, confidence: float, *, force: bool) -> None:
-    """Write an answer as .csv or .xlsx, each number followed by the ends of its interval. A text that a
-    spreadsheet would compute is marked as a text."""
+def _sheets(ledger: Ledger) -> Iterator[tuple[str, list[list[Any]]]]:
+    """Yield the answers of a ledger, each as the name and the rows of a sheet."""
+    for entry in ledger.entries(kind="release"):
+        stored = values.decode(ledger.value(entry.body)) if "value" in entry.body else ()
+        for i, one in enumerate(stored if isinstance(stored, tuple) else (stored,)):
+            if isinstance(one, Answer):
+                yield f"entry {entry.body['charge']}" + (f" ({i + 1})" if i else ""), _cells(one, 0.95)
+
+
+def _cells(answer: Answer, confidence: float) -> list[list[Any]]:
+    """Return an answer as rows, the first with names, each number followed by the ends of its interval. A
+    text that a spreadsheet would compute is marked as a text."""
     intervals = answer.interval(confidence)
-    columns: dict[str, list[Any]] = {}
+    columns: list[list[Any]] = []
     for name in answer.columns:
-        columns[name] = [charts.harmless(v) if isinstance(v, str) else v for v in answer[name]]
+        columns.append([charts.harmless(v) if isinstance(v, str) else v for v in (name, *answer[name])])
         for i, end in enumerate(("low", "high") if name in intervals else ()):
-            columns[f"{name}_{end}"] = [None if pair is None else pair[i] for pair in intervals[name]]
-    rows = [[charts.harmless(name) for name in columns], *map(list, zip(*columns.values(), strict=True))]
+            ends = [None if pair is None else pair[i] for pair in intervals[name]]
+            columns.append([charts.harmless(f"{name}_{end}"), *ends])
+    return list(map(list, zip(*columns, strict=True)))
+
+
+def write_answer(path: Path, answer: Answer, confidence: float, *, force: bool) -> None:
+    """Write an answer as .csv or .xlsx."""
+    rows = _cells(answer, confidence)
     forms.check(path, force=force)
-    if path.suffix.lower() == ".csv":
-        with path.open("w", encoding="utf-8-sig", newline="") as file:
-            csv.writer(file).writerows(rows)
+    if path.suffix.lower() == ".xlsx":
+        _write_sheets(path, {"answer": rows})
         return
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def _write_sheets(path: Path, sheets: dict[str, list[list[Any]]]) -> None:
     from openpyxl import Workbook
 
     book = Workbook()
-    for row in rows:
-        book.active.append(row)
+    # It has an empty sheet, which is what a file without answers keeps.
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(row)
+    if sheets:
+        book.remove(book.worksheets[0])
     book.save(path)
 
 

@@ -32,6 +32,7 @@ from ...tables.bundled import SCHEMA
 from ..requests import create_session
 from ..web.server_store import ANY_STEWARD, Dataset, Role, ServerStore
 from ..web.settings import Settings
+from .options import CERTIFICATE, KEY
 
 STATE = typer.Option(
     Path("discreet-server"),
@@ -72,10 +73,25 @@ def serve(
         help="Let stored answers wait as long as new ones, so that nobody sees which were asked before.",
     ),
     workers: int = typer.Option(2, "--workers", min=1, help="Processes that read data."),
-    certificate: Path = typer.Option(None, "--certificate", help="A TLS certificate (PEM), with --key."),
-    key: Path = typer.Option(None, "--key", help="The certificate's key (PEM)."),
+    certificate: Path = CERTIFICATE,
+    key: Path = KEY,
     behind_tls: bool = typer.Option(
         False, "--behind-tls", help="A proxy in front speaks TLS; cookies are sent over TLS only."
+    ),
+    trust_header: str = typer.Option(
+        None, "--trust-header", help="The header by which a proxy says who asks, such as X-Remote-User."
+    ),
+    trust_from: list[str] = typer.Option(
+        [], "--from", help="The address or network of that proxy. Can be repeated."
+    ),
+    oidc: str = typer.Option(
+        None, "--oidc", help="An OpenID provider by which people log in: its address (issuer), https://..."
+    ),
+    oidc_client: str = typer.Option(
+        None, "--oidc-client", help="This server's name there; its secret is in DISCREET_OIDC_SECRET."
+    ),
+    oidc_claim: str = typer.Option(
+        "email", "--oidc-claim", help="The claim that is the name of a person here."
     ),
     steward: str = typer.Option("steward", "--steward", help="The first steward's name, at the first start."),
     new_steward_token: bool = typer.Option(
@@ -95,7 +111,7 @@ def serve(
     if backup or restore:
         _back_up(state, backup) if backup else _restore(state, restore)
         return
-    _check_tls(host, certificate, key, behind_tls)
+    check_tls(host, certificate, key, behind_tls)
     level = os.environ.get("DISCREET_LOG", "WARNING")
     if level not in logging.getLevelNamesMapping():
         raise InvalidInput(f"DISCREET_LOG is the name of a level, such as INFO, got {level!r}.")
@@ -103,14 +119,16 @@ def serve(
         options: dict[str, Any] = {
             "host": host, "port": port, "hosts": tuple({*name, "127.0.0.1", "localhost", "[::1]"}),
             "seconds": seconds, "tick": tick, "workers": workers, "hide_stored": hide_stored,
-            "secure": bool(certificate or behind_tls), "ledger": ledger,
+            "secure": bool(certificate or behind_tls), "ledger": ledger, "oidc_claim": oidc_claim,
+            "trust_header": trust_header, "trust_from": tuple(trust_from), "oidc": oidc,
+            "oidc_client": oidc_client, "oidc_secret": os.environ.get("DISCREET_OIDC_SECRET") or None,
         }  # fmt: skip
         settings = _demo(options) if demo else _dataset_settings(state, root, options, steward)
         logging.basicConfig(level=level)
         _run(settings, listening, certificate, key)
 
 
-def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls: bool) -> None:
+def check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls: bool) -> None:
     """Refuse to send tokens in the clear."""
     if (certificate is None) != (key is None):
         raise InvalidInput("give --certificate and --key together.")

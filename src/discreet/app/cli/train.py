@@ -13,19 +13,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ... import accounting as acc
 from ... import session as sessions
-from ..._drawing import Picture, Section, Series, element, page, table
 from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
 from ..._round import UpperAmount
@@ -81,7 +76,6 @@ class DescentOptions:
     hidden: Annotated[
         list[int], "The size of a hidden layer; may be given more than once. Without it the model is linear."
     ] = field(default_factory=list)
-    page: Annotated[Path | None, "Also write a results page (HTML)."] = None
     public: Annotated[
         Path | None, "A PUBLIC table, of people who need no protection here, to measure the model on."
     ] = None
@@ -196,11 +190,6 @@ def tabular_estimator(session: sessions.Session, options: ModelOptions) -> Any:
     return estimator_class(**price, method=method, n=options.n)
 
 
-# Number of points of the curves; chosen by hand, not tuned. At each of them the model is evaluated on the
-# public set, which takes time.
-_POINTS = 20
-
-
 def train(
     data: str = DATA,
     *,
@@ -219,9 +208,8 @@ def train(
     session = opening.session(data)
     inputs = input_files(data, opening.schema, descent.public)
     forms.check(path, force=force or descent.resume, data=inputs)
-    forms.check(descent.page, force=force, data=inputs)
     forms.check(descent.checkpoint, force=descent.resume, data=inputs)
-    forms.check_distinct(path, descent.page, descent.checkpoint)
+    forms.check_distinct(path, descent.checkpoint)
     refuse_private_test_set(data, descent.public)
     if model.method != "sgd":
         forms.check(card_path(path), force=force, data=inputs)
@@ -231,23 +219,13 @@ def train(
         raise InvalidInput("--resume needs --checkpoint.")
     estimator = _estimator(session, model, descent)
     trainer = _trainer(session, estimator, model)
-    log = _TrainingLog(trainer, trainer.delta, _public_set(descent.public, trainer))
-    _run(session, estimator, log, path, descent)
-    _report(_facts(session, log, path), log, descent.page, force=force, as_json=as_json)
-
-
-def _report(
-    facts: dict[str, Any], log: _TrainingLog, page: Path | None, *, force: bool, as_json: bool
-) -> None:
-    """Write the results page, and print the facts of the run."""
-    if page is not None:
-        forms.write(page, _page(facts, log).html(), force=force)
+    public_set = _public_set(descent.public, trainer)
+    module = _run(session, estimator, trainer, path, descent)
+    facts = _facts(session, trainer, path, {} if public_set is None else public_set.score(module))
     if as_json:
-        # JSON has no infinity and no NaN: these are written as texts
-        scores = {name: value if math.isfinite(value) else str(value) for name, value in log.scores.items()}
-        print(json.dumps({**facts, "public_set": scores or None}))
-        return
-    _print_summary(facts, page)
+        print(json.dumps(facts))
+    else:
+        _print_summary(facts)
 
 
 def _trainer(session: sessions.Session, estimator: Any, model: ModelOptions) -> Any:
@@ -264,91 +242,23 @@ def _trainer(session: sessions.Session, estimator: Any, model: ModelOptions) -> 
 
 
 def _run(
-    session: sessions.Session, estimator: Any, log: _TrainingLog, path: Path, descent: DescentOptions
-) -> None:
-    """Train, or go on with a run from its checkpoint, and write the model file."""
-    trainer, checkpoint, every = log.trainer, descent.checkpoint, descent.every
+    session: sessions.Session, estimator: Any, trainer: Trainer, path: Path, descent: DescentOptions
+) -> Any:
+    """Train, or go on with a run from its checkpoint, write the model file, and return the model."""
+    from ...learning import model_files
+
+    checkpoint, every = descent.checkpoint, descent.every
     assert trainer.columns is not None
     text = f"{type(estimator).__name__} of {trainer.columns.target}"
-    with explaining_interruption(checkpoint), _bar(log) as progress:
+    with explaining_interruption(checkpoint):
         if descent.resume:
             assert checkpoint is not None
-            release = session.resume(trainer, checkpoint, progress=progress)
+            release = session.resume(trainer, checkpoint)
         else:
-            release = session.train(trainer, checkpoint=checkpoint, every=every, text=text, progress=progress)
+            release = session.train(trainer, checkpoint=checkpoint, every=every, text=text)
     fitted = estimator.adopt(release, trainer)
-    _save(fitted, path)
-    log.finish(fitted.module_)
-
-
-Point = tuple[float, float]
-
-
-@dataclass
-class _TrainingLog:
-    """Collects public facts of a run.
-
-    `examples` is the public set, or None; `losses` are (step, loss on that set), `scores` the final model's
-    scores on it, and `prices` the epsilon at `delta` after a number of steps.
-    """
-
-    trainer: Trainer
-    delta: float
-    examples: Any = None
-    losses: list[Point] = field(default_factory=list)
-    prices: dict[int, float] = field(default_factory=dict)
-    scores: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def steps_shown(self) -> list[int]:
-        """Return the steps at which the curves have points."""
-        steps = self.trainer.length
-        return sorted({max(1, steps * i // _POINTS) for i in range(1, _POINTS + 1)})
-
-    def price_curve(self) -> list[Point]:
-        """Return the points (step, epsilon after it); the first step is among them, as it costs a large part
-        already."""
-        return [(0, 0.0), *((float(step), self.epsilon(step)) for step in sorted({1, *self.steps_shown}))]
-
-    def epsilon(self, step: int) -> float:
-        """Return the epsilon after so many steps, computed once; printed rounded up."""
-        if step not in self.prices:
-            self.prices[step] = UpperAmount(self.trainer.spent(step, delta=self.delta))
-        return self.prices[step]
-
-    def record(self, progress: Any) -> None:
-        """Evaluate the model of this step on the public set."""
-        if self.examples is not None:
-            self.losses.append((progress.step, self.examples.score(progress.model)["loss"]))
-
-    def finish(self, module: Any) -> None:
-        """Evaluate the final model on the public set."""
-        if self.examples is not None:
-            self.scores = self.examples.score(module)
-
-
-@contextmanager
-def _bar(log: _TrainingLog) -> Iterator[Callable[[Any], None]]:
-    """Show a progress bar on standard error, with epsilon so far. Yields the function that is called after
-    every step, which also evaluates the model at the steps of `log.steps_shown`."""
-    steps_shown = set(log.steps_shown)
-    columns = (
-        TextColumn("step {task.completed} of {task.total}"),
-        BarColumn(),
-        TextColumn("{task.description}"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=log.trainer.length)
-
-        def show(progress: Any) -> None:
-            if progress.step in steps_shown:
-                log.record(progress)
-                bar.update(task, description=f"epsilon {log.epsilon(progress.step):.3g} so far")
-            bar.update(task, completed=progress.step)
-
-        yield show
+    model_files.save(fitted, path)
+    return fitted.module_
 
 
 def _estimator(session: sessions.Session, model: ModelOptions, descent: DescentOptions) -> Any:
@@ -375,24 +285,20 @@ def _public_set(path: Path | None, trainer: Trainer) -> Any:
     return PublicSet.of(path, trainer.columns, trainer.public)
 
 
-def _save(model: Any, path: Path) -> None:
-    from ...learning import model_files
-
-    model_files.save(model, path)
-
-
-def _facts(session: sessions.Session, log: _TrainingLog, path: Path) -> dict[str, Any]:
+def _facts(
+    session: sessions.Session, trainer: Trainer, path: Path, scores: dict[str, float]
+) -> dict[str, Any]:
     """Return the public facts of the run: settings, price, and scores on a public set."""
-    trainer = log.trainer
     columns: Any = trainer.columns
+    assert trainer.delta is not None
     return {
         "model": str(path),
         "table": trainer.public.table,
         "target": columns.target,
         "features": list(columns.features),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
-        "epsilon": UpperAmount(acc.epsilon(trainer.event, delta=log.delta)),
-        "delta": log.delta,
+        "epsilon": UpperAmount(acc.epsilon(trainer.event, delta=trainer.delta)),
+        "delta": trainer.delta,
         "neighbors": str(trainer.public.neighbors),
         "unit": trainer.public.unit.column or "row",
         "noise_multiplier": trainer.noise_multiplier,
@@ -400,7 +306,8 @@ def _facts(session: sessions.Session, log: _TrainingLog, path: Path) -> dict[str
         "batch": trainer.schedule.divisor,
         "steps": trainer.length,
         "event": trainer.event.to_json(),
-        "public_set": log.scores or None,
+        # JSON has no infinity and no NaN: these are written as texts
+        "public_set": {n: v if math.isfinite(v) else str(v) for n, v in scores.items()} or None,
         "used": session.spent,
         "remaining": session.remaining,
     }
@@ -413,92 +320,7 @@ _WHY_MORE_IS_USED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingCurve:
-    """Describes one curve: `points` are (step, value)."""
-
-    title: str
-    note: str
-    points: Sequence[Point]
-
-    def section(self) -> Section:
-        """Return the section of the page. Values that are infinite, NaN or of size 1e300 or more, where the
-        axis would overflow, are not drawn; a sentence names the first such step."""
-        finite = [point for point in self.points if abs(point[1]) < 1e300]
-        note, picture = self.note, None
-        if len(finite) < len(self.points):
-            first = next(step for step, value in self.points if not abs(value) < 1e300)
-            note += f" From step {first:,.0f} on it is not a finite number: a smaller learning rate may help."
-        if len(finite) > 1:
-            steps, values = zip(*finite, strict=True)
-            picture = Picture(
-                title=self.title,
-                x_label="steps",
-                y_label="",
-                y_bottom=min(0.0, *values),
-                # the last value stands at the end of the curve
-                series=(
-                    Series("", steps, values),
-                    Series("", steps[-1:], values[-1:], color=0, kind="points"),
-                ),
-                width=640,
-            )
-        return Section(heading=self.title, lines=(note,), picture=picture)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Describes the results page of a run, which shows public facts only: a summary, a table of facts, and
-    curves."""
-
-    title: str
-    summary: str
-    facts: Sequence[tuple[str, str]]
-    curves: Sequence[TrainingCurve] = field(default=())
-
-    def html(self) -> str:
-        """Return the page as one HTML document."""
-        sections = (curve.section().html() for curve in self.curves if len(curve.points) > 1)
-        head = element("h1", self.title), element("p", self.summary), table((), self.facts)
-        return page(self.title, *head, *sections)
-
-
-def _page(facts: dict[str, Any], log: _TrainingLog) -> Page:
-    """Return the results page: settings, price and scores, all public."""
-    price = f"({facts['epsilon']:.4g}, {facts['delta']:g})"
-    rows = [
-        ("privacy", f"{price}-differential privacy, {facts['neighbors']}, protected: {facts['unit']}"),
-        ("features", ", ".join(facts["features"])),
-        ("parameters", f"{facts['parameters']:,}"),
-        ("steps, expected batch", f"{facts['steps']:,}, {facts['batch']:g}"),
-        ("noise over clip, clip", f"{facts['noise_multiplier']:.4g}, {facts['clip']:g}"),
-        ("budget used, left", f"{facts['used']:.4g}, {facts['remaining']:.4g} ({_WHY_MORE_IS_USED})"),
-    ]
-    rows += [(f"{name}, public set", f"{value:.4g}") for name, value in log.scores.items()]
-    price_curve = TrainingCurve(
-        title="Epsilon over steps",
-        note=f"At delta {facts['delta']:g}. All of it was charged before the first step.",
-        points=log.price_curve(),
-    )
-    loss_curve = TrainingCurve(
-        title="Loss on the public set",
-        note="Loss of the models after some of the steps; the same price covers all of them.",
-        points=log.losses,
-    )
-    summary = (
-        "Shown are public settings and what the released models do on a public set."
-        if log.scores
-        else "Shown are public settings only: nothing here was computed from the data."
-    )
-    return Page(
-        title=f"A private model of {facts['target']}",
-        summary=summary,
-        facts=rows,
-        curves=(price_curve, loss_curve),
-    )
-
-
-def _print_summary(facts: dict[str, Any], page: Path | None) -> None:
+def _print_summary(facts: dict[str, Any]) -> None:
     """Print what was trained, its price, and its scores on a public set."""
     print(
         f"{facts['model']}: a model of {facts['target']!r} from {len(facts['features'])} columns, "
@@ -509,8 +331,5 @@ def _print_summary(facts: dict[str, Any], page: Path | None) -> None:
         f"steps, noise {facts['noise_multiplier']:.3g} times the clip"
     )
     for name, value in (facts["public_set"] or {}).items():
-        print(f"{name} on the public set: {value:.4g}")
-    print_note(
-        f"used so far: {facts['used']:.4g}; left: {facts['remaining']:.4g} ({_WHY_MORE_IS_USED})"
-        + ("" if page is None else f"; page saved as {page}")
-    )
+        print(f"{name} on the public set: {float(value):.4g}")
+    print_note(f"used so far: {facts['used']:.4g}; left: {facts['remaining']:.4g} ({_WHY_MORE_IS_USED})")

@@ -137,12 +137,7 @@ def _named(route: Any, path: str, text: str) -> Any:
 FREE: tuple[tuple[str, str, type, str], ...] = (
     ("/preview", "preview", bodies.PreviewBody, "Return the price and expected error of questions; free."),
     ("/plan", "plan", bodies.PlanBody, "Split an epsilon so that the weighted error is least; free."),
-    (
-        "/explain",
-        "explain",
-        bodies.ExplainBody,
-        "Explain a price, a question, a release, the ledger; free.",
-    ),
+    ("/explain", "explain", bodies.ExplainBody, "Explain a price, a question, a release, the ledger; free."),
     ("/copies/preview", "preview_copy", bodies.SynthesizeBody, "Return the price of a copy; free."),
     ("/price", "price", bodies.MechanismBody, "Return the price of a described mechanism; free."),
 )
@@ -203,9 +198,7 @@ async def run(
 
 @router.get("/datasets/{name}/ledger/check")
 async def check(
-    request: Request,
-    name: DatasetName,
-    person: Annotated[Person, Depends(allow(Role.STEWARD, Role.AUDITOR))],
+    request: Request, name: DatasetName, person: Annotated[Person, Depends(allow(Role.STEWARD, Role.AUDITOR))]
 ) -> Response:
     """Verify every hash, signature and total of the ledger."""
     return await passed(request, name, person, "check")

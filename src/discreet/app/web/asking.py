@@ -6,13 +6,12 @@ has open.
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from ... import _registry, _require
 from ..._errors import InvalidInput
-from ...curator.accounts import Account
+from ...accounting.caps import requested_price_of
 from ...curator.policy import check_epsilon
 from ...mechanisms.statistics import length_of
 from ...query import Query, WorkloadQuery
@@ -38,19 +37,7 @@ def account_json(session: Session) -> dict[str, Any]:
         "limit": float(account.rule.total),
         "unit": account.rule.unit,
         "budget": _registry.to_json(budget),
-        "accounts": [_account_line(account) for account in accounts],
-    }
-
-
-def _account_line(account: Account) -> dict[str, Any]:
-    """Return an account as JSON; null is infinite."""
-    return {
-        "of": account.of,
-        "used": account.used,
-        "limit": float(account.rule.total),
-        "unit": account.rule.unit,
-        "pure": account.pure if math.isfinite(account.pure) else None,
-        "own_delta": account.own_delta,
+        "accounts": [requests.account_line(account) for account in accounts],
     }
 
 
@@ -135,6 +122,17 @@ def workload(desk: Desk, request: Request) -> Result:
     return {"answers": [requests.answer_json(answer, 0.95, session) for answer in answers]}
 
 
+def suggest(desk: Desk, request: Request) -> Result:
+    """Find narrower bounds of a column of numbers, or the limits with which a question errs least."""
+    session, options = session_of(desk, request)
+    price = options["epsilon"]
+    if "column" in options:
+        bounds = session.suggest(options["column"], epsilon=price)
+        return {"bounds": {"lower": bounds.lower, "upper": bounds.upper}}
+    limits = session.suggest_limits(options["sql"], epsilon=price)
+    return {"limits": {"rows": limits.rows, "groups": limits.groups, "error": limits.error}}
+
+
 def check_size(desk: Desk, mechanism: Any) -> None:
     """Refuse an answer with more rows than may be sent, or more cells than ten times that, before it is
     charged. The numbers of a released vector are its rows."""
@@ -167,9 +165,27 @@ def fit(desk: Desk, request: Request) -> Result:
     """Fit a described estimator; the model comes back as JSON."""
     session, options = session_of(desk, request)
     estimator = estimator_of(options["estimator"])
-    fitted = session.fit(
-        estimator,
-        target=options.get("target"),
-        features=options.get("features"),
-    )
+    fitted = session.fit(estimator, target=options.get("target"), features=options.get("features"))
     return model_json(fitted)
+
+
+def preview_fit(desk: Desk, request: Request) -> Result:
+    """Return the price of a model; free, and reads no data."""
+    session, options = session_of(desk, request)
+    estimator = estimator_of(options["estimator"])
+    return price_json(session, session._mechanism_for(estimator, options["target"], None), estimator.epsilon)
+
+
+def price_json(session: Session, mechanism: Any, epsilon: float) -> Result:
+    """Return what a mechanism would cost that is asked for with an epsilon, and what that does to the
+    budget."""
+    price = requested_price_of(mechanism)
+    cost = session.curator.preview(mechanism.event, analyst=session.analyst, requested_price=price)
+    return {
+        "event": mechanism.event.to_json(),
+        "epsilon": float(epsilon),
+        "delta": 0.0 if price is None else float(price.delta),
+        "admitted": cost.admitted,
+        "fits": cost.fits,
+        "budget": asdict(cost),
+    }

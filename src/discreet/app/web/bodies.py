@@ -18,13 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from ..._errors import InvalidInput
 from ..._require import Real
-from ...session.terms import (
-    Served,
-    SynthesisTerms,
-    Terms,
-    WorkloadTerms,
-    options_of,
-)
+from ...session.terms import Served, SynthesisTerms, Terms, WorkloadTerms, options_of
 
 B = TypeVar("B", bound=type)
 
@@ -230,10 +224,7 @@ class PlanBody(Body):
     """Work to be planned under one epsilon, as in `Session.plan`."""
 
     most_bytes = LARGE
-    work: Annotated[
-        list[SQL | Questions | WorkBody],
-        Field(min_length=1, max_length=50),
-    ]
+    work: Annotated[list[SQL | Questions | WorkBody], Field(min_length=1, max_length=50)]
     epsilon: Annotated[float, Field(gt=0, le=1e6)]
     together: bool = True
     periods: Periods = None
@@ -348,11 +339,14 @@ class BudgetBody(Body):
 class PolicyBody(Body):
     """The dataset's budget, and the analysts' own by name; an analyst with null is limited by the dataset's
     budget only. `large_delta`: accept a delta that is not far below 1 / (number of people). `large_epsilon`:
-    accept budgets above 20."""
+    accept budgets above 20. Limits that are left out stay; 0 removes one."""
 
     most_bytes = LARGE
     budget: BudgetBody
     analysts: Annotated[dict[Name, BudgetBody | None], Field(max_length=10_000)]
+    max_per_day: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    max_per_question: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    min_people: Annotated[int, Field(ge=0, le=10**9)] | None = None
     large_delta: bool = False
     large_epsilon: bool = False
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
@@ -23,6 +24,7 @@ from ... import accounting as acc
 from ..._errors import InvalidInput, Unsupported
 from ...curator import STEWARD, Budget, Policy, books
 from ...curator.identities import shown_value
+from ...curator.policy import LIMITS
 from ...query import Answer
 from ...session import Session
 from .. import ledger_view, requests
@@ -113,15 +115,9 @@ def spending(desk: Desk, request: Request) -> Result:
     has_limit = per is None or per.limit is not None
     return {
         "charges": charges,
-        "accounts": [_account_line(owned.all()[0]) for owned in owners],
-        "together": _account_line(owners[0].all()[-1]) if has_limit else None,
+        "accounts": [requests.account_line(owned.all()[0]) for owned in owners],
+        "together": requests.account_line(owners[0].all()[-1]) if has_limit else None,
     }
-
-
-def _account_line(account: Any) -> Result:
-    """Return an account as JSON; its amounts are in the unit that it names."""
-    limit, unit = float(account.rule.total), account.rule.unit
-    return {"of": account.of, "used": account.used, "limit": limit, "unit": unit}
 
 
 def _epsilon_alone(event: Any, delta: float) -> float | None:
@@ -209,7 +205,7 @@ def charge_of(desk: Desk, request: Request, release: Visible) -> Any:
 def value_of(desk: Desk, request: Request, release: Visible) -> Any:
     """Return the value of a release, as JSON; a served one as its own question has it (`charge_of`)."""
     session = desk.session(request["dataset"], request["analyst"])
-    value = session.ledger.entry(release.release).body["value"]
+    value = session.ledger.value(session.ledger.entry(release.release).body)
     return value if release.served is None else shown_value(value, session.ledger.entry(release.served).body)
 
 
@@ -276,7 +272,9 @@ def _changed_policy(facts: Options, in_force: Policy) -> Policy:
         (name, None if budget is None else _changed_budget(budget, own.get(name)))
         for name, budget in facts["analysts"].items()
     )
-    return replace(in_force, budget=_changed_budget(facts["budget"], in_force.budget), analysts=analysts)
+    limits = {name: facts[name] or None for name in LIMITS if facts.get(name) is not None}
+    budget = _changed_budget(facts["budget"], in_force.budget)
+    return replace(in_force, budget=budget, analysts=analysts, **limits)
 
 
 def _changed_budget(facts: Options, old: Budget | None) -> Budget:
@@ -310,6 +308,20 @@ def draft(desk: Desk, request: Request) -> Result:
     if isinstance(data, tables.Database):
         return {"schema": tables.draft(data.path, table=data.table)}
     return {"schema": tables.draft(data)}
+
+
+def fit_of(desk: Desk, request: Request) -> Result:
+    """Return how well a file fits the text of a schema (`requests.fit_facts`): for the steward only."""
+    options = request["options"]
+    ledger = requests.beside(options["data"], ".ledger")
+    # beside the data, as paths of related tables are relative to the schema's folder
+    schema = ledger.with_name(f"{ledger.name}.{os.getpid()}.part")
+    try:
+        schema.write_text(options["schema"], encoding="utf-8")
+        files = desk.folders.dataset({"data": options["data"], "schema": str(schema), "ledger": str(ledger)})
+        return requests.fit_facts(files["data"], schema, ledger, files["related"])
+    finally:
+        schema.unlink(missing_ok=True)
 
 
 def create(desk: Desk, request: Request) -> Result:

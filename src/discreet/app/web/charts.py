@@ -159,9 +159,15 @@ def _chart(title: str, height: float, parts: Sequence[Markup]) -> Markup:
 Ends = tuple[float, float] | None
 
 
-def bars(labels: Sequence[str], heights: Sequence[float | None], ends: Sequence[Ends], title: str) -> Markup:
-    """Return horizontal bars with error bars, one bar for each label, length (in `heights`) and interval;
-    only the first `_MAX_BARS` are drawn.
+def bars(
+    labels: Sequence[str],
+    heights: Sequence[float | None],
+    ends: Sequence[Ends],
+    title: str,
+    captions: Sequence[str] | None = None,
+) -> Markup:
+    """Return horizontal bars with error bars, one bar for each label, length (in `heights`) and interval, and
+    a caption, by default the length and its error; only the first `_MAX_BARS` are drawn.
 
     A label alone is drawn where the length is None, or the length or the interval is not finite.
     """
@@ -171,7 +177,7 @@ def bars(labels: Sequence[str], heights: Sequence[float | None], ends: Sequence[
     if not spans:
         return Markup()
     low, high = min(0.0, *(start for start, _ in spans)), max(0.0, *(end for _, end in spans))
-    captions = ["" if h is None else _caption(h, e) for _, h, e in rows]
+    captions = captions or ["" if h is None else _caption(h, e) for _, h, e in rows]
     left_margin, bar_width, edge = _margins([label for label, _, _ in rows], captions)
     scale = PixelScale(low, high if high > low else low + 1.0, left_margin, left_margin + bar_width)
     parts = []
@@ -205,26 +211,10 @@ def expected(names: Sequence[str], errors: Sequence[float | None], confidence: f
     `names` are the columns of the answer; a column whose error is None or infinite is left out.
     """
     pairs = [(n, e) for n, e in zip(names, errors, strict=True) if e is not None and math.isfinite(e)]
-    if not pairs:
-        return Markup()
-    widest = max(error for _, error in pairs) or 1.0
-    left_margin, bar_width, edge = _margins(
-        [name for name, _ in pairs], [f"± {_number(error)}" for _, error in pairs]
-    )
-    center = left_margin + bar_width / 2
-    parts = []
-    for i, (name, error) in enumerate(pairs):
-        middle = 20 + i * _ROW_HEIGHT
-        half_length = bar_width / 2 * error / widest
-        parts += [
-            _label(left_margin - 8, middle + 4, name),
-            element("circle", class_="center", cx=center, cy=middle, r=4),
-            whisker(center - half_length, center + half_length, middle),
-            _value(edge, middle + 4, f"± {_number(error)}"),
-        ]
+    names, captions = [n for n, _ in pairs], [f"± {_number(e)}" for _, e in pairs]
     description = "; ".join(f"{name} plus or minus {_number(error)}" for name, error in pairs)
     title = f"Expected error with {confidence:.0%} confidence: {description}"
-    return _chart(title, 16 + len(pairs) * _ROW_HEIGHT, parts)
+    return bars(names, [0.0] * len(pairs), [(-e, e) for _, e in pairs], title, captions)
 
 
 def steps(

@@ -24,7 +24,7 @@ from ...session.synthesis import synthesis_mechanism
 from ...session.terms import SynthesisTerms
 from ...synthetic import SyntheticAnswer, SyntheticCopy
 from ...tables.engines.duckdb import connect
-from .. import requests
+from .asking import price_json
 from .bookkeeping import Visible, charge_of, find_release, page, value_of, visible_releases
 from .charts import harmless
 from .sessions import Desk, Options, Request, Result, numbers, session_of
@@ -52,18 +52,13 @@ def preview_copy(desk: Desk, request: Request) -> Result:
     for name in ("rows", "seed", "fresh"):
         options.pop(name, None)
     mechanism = synthesis_mechanism(session, SynthesisTerms(**_terms(options)))
-    cost = session.curator.preview(
-        mechanism.event, analyst=session.analyst, requested_price=requested_price_of(mechanism)
-    )
+    noise = mechanism.noise(mechanism.exact_rho / len(mechanism.domain.columns))
     return {
         "method": mechanism.method,
         "columns": list(mechanism.domain.names),
-        "event": mechanism.event.to_json(),
-        "epsilon": float(mechanism.asked[0]),
-        "delta": mechanism.asked[1],
-        "admitted": cost.admitted,
-        "fits": cost.fits,
-        "budget": requests.cost_json(cost),
+        # of a count, if each column were counted by itself
+        "error": noise.error(0.95),
+        **price_json(session, mechanism, mechanism.asked[0]),
     }
 
 
@@ -150,12 +145,7 @@ def ask_copy(desk: Desk, request: Request) -> Result:
         )
     answer = SyntheticAnswer(table)
     rows = [[_json_value(value) for value in row.values()] for row in table.to_pylist()]
-    return {
-        "columns": table.column_names,
-        "rows": rows,
-        "note": answer.note,
-        "table": values.encode(table),
-    }
+    return {"columns": table.column_names, "rows": rows, "note": answer.note, "table": values.encode(table)}
 
 
 def _json_value(value: Any) -> Any:

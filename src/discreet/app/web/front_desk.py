@@ -30,9 +30,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...curator.postgres_store import is_pointer
+from ...curator.store import is_pointer
 from .problems import HTTPError
 from .server_store import ANY_STEWARD, Dataset, Person, Role, ServerStore
+from .sessions import Desk
 from .settings import Settings
 from .verbs import takes_long
 from .workers import DIED, NOT_STARTED, TIMED_OUT, Lane, WorkersFailed
@@ -120,7 +121,7 @@ class PublicTimes:
         """Begin the public time of a request, `seconds` long, and return its key for `end`.
 
         The request tells its worker which other public times run: a release that was charged within one of
-        these is still secret, and is not served from the store (`curator.budgeted`).
+        these is still secret, and is not served from the store (`curator.Withheld`).
 
         A client that hangs up does not end its public time: that is removed when it is over, or when its
         answer has left.
@@ -144,7 +145,7 @@ class PublicTimes:
 
     def drop(self, key: object) -> None:
         """End the public time of a job whose process was killed: what it may have stored stays secret, and
-        nothing else (`curator.budgeted.Withheld`)."""
+        nothing else (`curator.curator.Withheld`)."""
         times = self._running.pop(key, None)
         if times is not None:
             self._dropped.append((times, time.time()))
@@ -197,23 +198,14 @@ class FrontDesk:
         self.settings, self.store = settings, store
         # `BudgetedDataset.opening` for as long as this server runs.
         self._opening = secrets.token_hex(16)
-        seconds, rows, count = settings.seconds, settings.answer_rows, settings.workers
-        folders = settings.folders
         # One person has at most all but one of a lane's workers at a time, so that others are not held up.
-        per_person = max(1, settings.previewers - 1)
+        free, count, others = self._desk(False, settings.seconds), settings.workers, settings.workers - 1
         self.previews = Lane(
-            reads=False, count=settings.previewers, seconds=seconds, rows=rows, per_person=per_person,
-            folders=folders, warm=self._datasets_to_open,
-        )  # fmt: skip
-        self.data = Lane(
-            reads=True, count=count, seconds=seconds, rows=rows, per_person=max(1, count - 1),
-            folders=folders, warm=self._datasets_to_open,
-        )  # fmt: skip
+            free, settings.previewers, max(1, settings.previewers - 1), self._datasets_to_open
+        )
+        self.data = Lane(self._desk(True, settings.seconds), count, max(1, others), self._datasets_to_open)
         # What is free but may take long has processes of its own, without a table, started when first needed.
-        self.slow_free = Lane(
-            reads=False, count=count, seconds=seconds, rows=rows, per_person=max(1, count - 1),
-            folders=folders, copy_rows=settings.copy_rows,
-        )  # fmt: skip
+        self.slow_free = Lane(free, count, max(1, others))
         # By person, requests whose answers are still held, and requests that a worker still works on. They
         # differ where a client hangs up: its request is no longer held, but the work goes on.
         self._held: Counter[str] = Counter()
@@ -226,6 +218,11 @@ class FrontDesk:
         # who wait for a slot get them in turn.
         self._job_slots = asyncio.Semaphore(settings.jobs)
         self._job_turns: dict[str, asyncio.Semaphore] = {}
+
+    def _desk(self, reads: bool, seconds: float) -> Desk:
+        """Return what a worker begins with."""
+        settings = self.settings
+        return Desk(reads, seconds, settings.folders, settings.answer_rows, settings.copy_rows)
 
     def _datasets_to_open(self) -> list[dict[str, str]]:
         """Return the datasets that a new worker opens before it is asked anything: all of them."""
@@ -444,10 +441,7 @@ class FrontDesk:
             turns = asyncio.Semaphore(max(1, self.settings.jobs - 1))
             async with self._job_turns.setdefault(request["by"], turns), self._job_slots:
                 dataset = request["dataset"]
-                lane = Lane(
-                    reads=True, count=1, seconds=seconds, rows=self.settings.answer_rows, per_person=1,
-                    folders=self.settings.folders, warm=lambda: [dataset], verb=request["verb"],
-                )  # fmt: skip
+                lane = Lane(self._desk(True, seconds), 1, 1, lambda: [dataset], request["verb"])
                 lane.start()
                 await lane.ready()
                 end = time.monotonic() + seconds

@@ -16,7 +16,9 @@ import asyncio
 import csv
 import io
 import json
+import logging
 import math
+import re
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
@@ -30,12 +32,13 @@ from ...curator import values
 from ...query.parse import plain_or_quoted
 from . import api, charts
 from .api import facts_of
-from .auth import Bounded, check_origin, cookie_name, desk_of, granted, store_of
+from .auth import BEGUN, UNKNOWN, Bounded, OpenId, check_origin, cookie_name, desk_of, granted, store_of
 from .charts import harmless
 from .problems import HTTPError
 from .rendering import Anybody, Asker, Reader, form_of, render
-from .server_store import Dataset, Person, same
+from .server_store import Person, same
 
+LOG = logging.getLogger("discreet.access")
 router = APIRouter(route_class=Bounded)
 
 
@@ -62,9 +65,18 @@ async def home(request: Request, person: Anybody) -> HTMLResponse:
     return render(request, "home.html", person=person, cards=cards)
 
 
-def column_facts(public: Any) -> list[dict[str, str]]:
-    """Return the name of each column, and its declared facts in words."""
-    return [{"name": name, "kind": _kind(facts)} for name, facts in public.schema]
+def column_facts(public: Any) -> list[dict[str, Any]]:
+    """Return the name of each column, its declared facts in words, all its values where these are more than
+    the words name, and whether it holds numbers."""
+    return [
+        {
+            "name": name,
+            "kind": _kind(facts),
+            "more": facts.values if isinstance(facts, Categories) and len(facts.values) > 6 else (),
+            "number": isinstance(facts, Bounds),
+        }
+        for name, facts in public.schema
+    ]
 
 
 def _kind(facts: Any) -> str:
@@ -82,18 +94,25 @@ def _kind(facts: Any) -> str:
 
 
 @router.get("/data/{name}")
-async def ask_page(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Show the page of one dataset: its columns, and the editor for a question."""
+async def ask_page(
+    request: Request, name: str, person: Asker, release: int | None = None, fresh: str = ""
+) -> HTMLResponse:
+    """Show the page of one dataset: its columns, and the editor for a question. It begins with that of a
+    stored `release`, at its price, or else with an example."""
     facts = await api.looked(request, name, person, "describe")
     public = _registry.from_json(facts["public"])
     columns = column_facts(public)
     hints = json.dumps({public.table: [column["name"] for column in columns]})
     questions = first_questions(public)
+    # the second example is counts by group, if there is one
+    start, epsilon = questions[min(1, len(questions) - 1)]["sql"], 0.1
+    if release is not None:
+        line, answer = await _find_stored(request, name, release, person)
+        start, epsilon = line["text"] or start, getattr(answer, "epsilon", None) or epsilon
     return render(
-        # the editor starts with the second example, counts by group, if there is one
         request, "ask.html", person=person, name=name, columns=columns, account=facts["account"],
-        own_budget=facts["own_budget"], start=questions[min(1, len(questions) - 1)]["sql"],
-        examples=questions, hints=hints, table=public.table, unit=public.unit.column,
+        own_budget=facts["own_budget"], start=start, epsilon=epsilon, given=release is not None,
+        fresh=bool(fresh), examples=questions, hints=hints, table=public.table, unit=public.unit.column,
         # answers leave at multiples of this time only, so that it tells nothing of the data
         answers_every=desk_of(request).settings.step,
     )  # fmt: skip
@@ -143,8 +162,10 @@ def question_options(form: dict[str, str]) -> dict[str, Any]:
 @router.post("/data/{name}/preview")
 async def preview(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Show the price and the expected error of a question; the page requests it while the analyst types."""
-    options = question_options(await form_of(request))
-    facts = await api.looked(request, name, person, "preview", in_odds=True, **options)
+    form = await form_of(request)
+    facts = await api.looked(request, name, person, "preview", in_odds=True, **question_options(form))
+    # who draws anew pays again
+    facts["answered"] = facts["answered"] and form.get("fresh") != "on"
     cost = facts["budget"]
     chart = charts.expected(facts["columns"], facts["errors"], facts["confidence"])
     # Without an epsilon, as for a price in rho, what the question adds to the account.
@@ -153,7 +174,8 @@ async def preview(request: Request, name: str, person: Asker) -> HTMLResponse:
     return render(
         request, "preview.html", facts=facts, cost=cost, chart=chart, odds=facts["odds"], price=price,
         # the result of which the expected error would be one tenth
-        name=name, result_to_a_tenth=_two_digits(10 * errors[0]) if len(errors) == 1 else None,
+        result_to_a_tenth=_two_digits(10 * errors[0]) if len(errors) == 1 else None,
+        name=name, label=form.get("label", "Budget")[:20],
     )  # fmt: skip
 
 
@@ -169,9 +191,9 @@ async def run(request: Request, name: str, person: Asker) -> HTMLResponse:
     dataset = granted(request, name, person)
     desk, fresh = desk_of(request), form.get("fresh") == "on"
     answer = facts_of(await desk.ask("sql", person, dataset, **question_options(form), fresh=fresh))
-    description = facts_of(await desk.look("describe", person, dataset))
+    description = await api.looked(request, name, person, "describe")
     bought = _registry.from_json(answer["answer"])
-    odds = await price_in_odds(request, dataset, person, bought)
+    odds = await _odds(request, name, person, answer["event"], bought.delta)
     facts = answer_facts(bought) | {"odds": odds}
     return render(
         request, "answer.html", name=name, account=description["account"],
@@ -179,10 +201,23 @@ async def run(request: Request, name: str, person: Asker) -> HTMLResponse:
     )  # fmt: skip
 
 
-async def price_in_odds(request: Request, dataset: Dataset, person: Person, answer: Any) -> str:
-    """Return what the price of an answer means as odds. A worker computes it, because it may take seconds."""
-    options = {"event": answer.event.to_json(), "delta": float(answer.delta or 0.0)}
-    sentence: str = facts_of(await desk_of(request).look("odds", person, dataset, **options))["odds"]
+@router.post("/data/{name}/suggest")
+async def suggest(request: Request, name: str, person: Asker) -> HTMLResponse:
+    """Find narrower bounds of the column in the field "column", for the price in the form; or the limits on
+    rows and groups of the question, for a twentieth of that."""
+    form = await form_of(request)
+    options = question_options(form | {"by": "epsilon"})
+    price = options["epsilon"] if "column" in form else options["epsilon"] / 20
+    what = {"column": form["column"]} if "column" in form else {"sql": options["sql"]}
+    asked: dict[str, Any] = what | {"epsilon": price}
+    found = facts_of(await desk_of(request).ask("suggest", person, granted(request, name, person), **asked))
+    return render(request, "suggested.html", **found, **asked)
+
+
+async def _odds(request: Request, name: str, person: Person, event: Any, delta: Any) -> str:
+    """Return what a price means as odds. A worker computes it, because it may take seconds."""
+    options = {"event": event, "delta": float(delta or 0.0)}
+    sentence: str = (await api.looked(request, name, person, "odds", **options))["odds"]
     return sentence
 
 
@@ -251,7 +286,7 @@ async def release_page(request: Request, name: str, number: int, person: Asker) 
     if not hasattr(answer, "columns"):
         raw = json.dumps(line["value"], indent=1)
         return render(request, "release.html", person=person, name=name, number=number, raw=raw, line=line)
-    odds = await price_in_odds(request, granted(request, name, person), person, answer)
+    odds = await _odds(request, name, person, line["event"], answer.delta)
     facts = answer_facts(answer) | {"odds": odds}
     return render(
         request, "release.html", person=person, name=name, number=number, raw=None, line=line, **facts
@@ -306,26 +341,55 @@ async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
     )  # fmt: skip
 
 
-@router.post("/data/{name}/models")
-async def begin_model(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Submit a job that fits a model: `Ridge` for a number, `LogisticRegression` for classes.
+async def _fit(request: Request, name: str, person: Person) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the options of a job that fits a model, `Ridge` for a number or `LogisticRegression` for
+    classes, and the form they come from.
 
     The field "kind" of the form says which, "number" or "classes"; if it says neither, a target with declared
     bounds is a number.
     """
     form = await form_of(request)
-    epsilon, seconds = _price_and_time(request, form)
-    dataset, target = granted(request, name, person), form.get("target", "")
+    epsilon, _ = _price_and_time(request, form)
     public = _registry.from_json((await api.looked(request, name, person, "describe"))["public"])
+    target, kind = form.get("target", ""), form.get("kind")
     declared = dict(public.schema).get(target)
-    kind = form.get("kind")
     is_number = kind == "number" or (kind != "classes" and isinstance(declared, Bounds))
     parameters: dict[str, Any] = {"epsilon": epsilon}
     if not is_number and public.size is None:
         parameters["n"] = _number_of_people(form.get("n", ""))
     estimator = {"estimator": "Ridge" if is_number else "LogisticRegression", "parameters": parameters}
-    desk_of(request).submit("fit", person, dataset, seconds, estimator=estimator, target=target)
-    return _job_list(request, name, person, "fit")
+    return {"estimator": estimator, "target": target}, form
+
+
+@router.post("/data/{name}/models/preview")
+async def preview_model(request: Request, name: str, person: Asker) -> HTMLResponse:
+    """Show the price of a model; the page requests it while its form is filled in."""
+    return await _price_page(request, name, person, "preview_fit", *await _fit(request, name, person))
+
+
+@router.post("/data/{name}/models")
+async def begin_model(request: Request, name: str, person: Asker) -> HTMLResponse:
+    """Submit a job that fits a model."""
+    return await _begin(request, name, person, "fit", *await _fit(request, name, person))
+
+
+async def _price_page(
+    request: Request, name: str, person: Person, verb: str, options: dict[str, Any], form: dict[str, str]
+) -> HTMLResponse:
+    """Show the price of a model or a copy, and what it would do to the budget."""
+    facts = await api.looked(request, name, person, verb, **options)
+    odds = await _odds(request, name, person, facts["event"], facts["delta"])
+    label = form.get("label", "Budget")[:20]
+    return render(request, "price.html", name=name, facts=facts, cost=facts["budget"], odds=odds, label=label)
+
+
+async def _begin(
+    request: Request, name: str, person: Person, verb: str, options: dict[str, Any], form: dict[str, str]
+) -> HTMLResponse:
+    """Submit a job, and show the list of jobs."""
+    _, seconds = _price_and_time(request, form)
+    desk_of(request).submit(verb, person, granted(request, name, person), seconds, **options)
+    return _job_list(request, name, person, verb, begun=True)
 
 
 def _number_of_people(text: str) -> int:
@@ -366,8 +430,9 @@ def _jobs(request: Request, name: str, person: Person, verb: str) -> list[dict[s
     return [api.job_json(j) | {"problem": problems.get(j["id"]), "created": j["created"]} for j in own]
 
 
-def _job_list(request: Request, name: str, person: Person, verb: str) -> HTMLResponse:
-    return render(request, "jobs.html", name=name, verb=verb, jobs=_jobs(request, name, person, verb))
+def _job_list(request: Request, name: str, person: Person, verb: str, *, begun: bool = False) -> HTMLResponse:
+    jobs = _jobs(request, name, person, verb)
+    return render(request, "jobs.html", name=name, verb=verb, jobs=jobs, begun=begun)
 
 
 @router.get("/data/{name}/jobs/{verb}")
@@ -402,8 +467,8 @@ async def model_file(request: Request, name: str, job: str, person: Asker) -> Re
 @router.get("/data/{name}/copies")
 async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Show the form that makes a synthetic copy, and the copies that can be downloaded or asked."""
-    dataset, desk = granted(request, name, person), desk_of(request)
-    facts = facts_of(await desk.look("describe", person, dataset))
+    facts = await api.looked(request, name, person, "describe")
+    oldest_first = (await api.looked(request, name, person, "copies", last=100))["copies"]
     public = _registry.from_json(facts["public"])
     # A copy has no column of free text, and none that identifies people.
     left_out = {column for column, fact in public.schema if isinstance(fact, Text)} | {public.unit.column}
@@ -411,16 +476,9 @@ async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
     return render(
         request, "copies.html", person=person, name=name, columns=columns, account=facts["account"],
         own_budget=facts["own_budget"], verb="synthesize",
-        jobs=_jobs(request, name, person, "synthesize"), max_seconds=desk.settings.job_seconds,
-        copies=(await _copies(request, name, person)), table=public.table,
+        jobs=_jobs(request, name, person, "synthesize"), copies=oldest_first[::-1], table=public.table,
+        max_seconds=desk_of(request).settings.job_seconds,
     )  # fmt: skip
-
-
-async def _copies(request: Request, name: str, person: Person) -> list[dict[str, Any]]:
-    """Return the latest synthetic copies that the person may see, the newest first."""
-    reply = await api.looked(request, name, person, "copies", last=100)
-    oldest_first: list[dict[str, Any]] = reply["copies"]
-    return oldest_first[::-1]
 
 
 async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[str, Any], dict[str, str]]:
@@ -431,12 +489,9 @@ async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[
     # More fields than `form_of` allows: there is one for each chosen column.
     raw = await request.form(max_fields=2000, max_files=1)
     form = {field: value for field, value in raw.items() if isinstance(value, str)}
-    try:
-        epsilon, bins = float(form.get("epsilon", "")), int(form.get("bins") or 10)
-    except ValueError:
-        raise InvalidInput("epsilon and the number of bins are numbers. Nothing was charged.") from None
-    if not (math.isfinite(epsilon) and epsilon > 0 and 1 <= bins <= 1000):
-        raise InvalidInput("epsilon is above 0, and there are 1 to 1,000 bins. Nothing was charged.")
+    (epsilon, _), bins = _price_and_time(request, form), form.get("bins") or "10"
+    if not (bins.isdecimal() and len(bins) < 5 and 1 <= int(bins) <= 1000):
+        raise InvalidInput("there are 1 to 1,000 bins. Nothing was charged.")
     names = [str(value) for value in raw.getlist("columns")]
     if not names:
         raise InvalidInput("choose at least one column. Nothing was charged.")
@@ -444,28 +499,19 @@ async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[
     public = _registry.from_json(facts["public"])
     binned = {column for column, fact in public.schema if isinstance(fact, Bounds | Dates)}
     options = {"epsilon": epsilon, "method": form.get("method") or "auto", "columns": names}
-    return options | {"bins": {column: bins for column in names if column in binned}}, form
+    return options | {"bins": {column: int(bins) for column in names if column in binned}}, form
 
 
 @router.post("/data/{name}/copies/preview")
 async def preview_copy(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Show the price of a copy; the page requests it while columns are chosen."""
-    options, _ = await _synthesis(request, name, person)
-    dataset = granted(request, name, person)
-    facts = facts_of(await desk_of(request).look("preview_copy", person, dataset, **options))
-    price = {"event": facts["event"], "delta": facts["delta"]}
-    odds = facts_of(await desk_of(request).look("odds", person, dataset, **price))
-    cost, sentence = facts["budget"], odds["odds"]
-    return render(request, "copy_preview.html", name=name, facts=facts, cost=cost, odds=sentence)
+    return await _price_page(request, name, person, "preview_copy", *await _synthesis(request, name, person))
 
 
 @router.post("/data/{name}/copies")
 async def begin_copy(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Submit a job that makes a copy."""
-    options, form = await _synthesis(request, name, person)
-    _, seconds = _price_and_time(request, form)
-    desk_of(request).submit("synthesize", person, granted(request, name, person), seconds, **options)
-    return _job_list(request, name, person, "synthesize")
+    return await _begin(request, name, person, "synthesize", *await _synthesis(request, name, person))
 
 
 @router.get("/data/{name}/copies/{number}/{form}")
@@ -560,15 +606,20 @@ async def metrics(request: Request, person: Reader) -> PlainTextResponse:
 @router.get("/login", dependencies=[Everyone])
 async def login_page(request: Request) -> HTMLResponse:
     """Show the form that takes a token, or a name and a password."""
-    return render(request, "login.html", tokens=request.app.state.settings.demo_tokens)
+    return _login_page(request, 200, request.query_params.get("next", ""))
+
+
+def _login_page(request: Request, code: int, back: str, **facts: Any) -> HTMLResponse:
+    settings = request.app.state.settings
+    facts |= {"tokens": settings.demo_tokens, "oidc": settings.oidc, "next": _page_here(back)}
+    return render(request, "login.html", code, **facts)
 
 
 @router.post("/login", dependencies=[Everyone])
 async def login(request: Request) -> Response:
     """Open a browser session."""
     check_origin(request)
-    settings, store = request.app.state.settings, store_of(request)
-    address = request.client.host if request.client else "?"
+    store, address = store_of(request), _address(request)
     _count_guess(request, address)
     form = await form_of(request)
     name = form.get("name", "").strip()
@@ -579,15 +630,19 @@ async def login(request: Request) -> Response:
         person = await asyncio.to_thread(store.by_password, name, form.get("password", ""))
     if person is None:
         wrong = WRONG_NAME if name else WRONG_TOKEN
-        context = {"wrong": wrong, "by_name": name[:64], "tokens": settings.demo_tokens}
-        return render(request, "login.html", 401, **context)
+        return _login_page(request, 401, form.get("next", ""), wrong=wrong, by_name=name[:64])
+    return _logged_in(request, address, person, RedirectResponse(_page_here(form.get("next", "")), 303))
+
+
+def _logged_in(request: Request, address: str, person: Person, response: Response) -> Response:
+    """Open a session for a person who was identified, and return the response with its cookie."""
     # Behind a proxy all come from one address: there only wrong guesses count, and right ones by name.
     request.app.state.gate.logins.give_back(address)
     _count_guess(request, f"person {person.name}")
-    response = RedirectResponse("/", 303)
+    settings = request.app.state.settings
     response.set_cookie(
         cookie_name(settings),
-        store.open_session(person, settings.session_hours),
+        store_of(request).open_session(person, settings.session_hours),
         max_age=int(settings.session_hours * 3600),
         httponly=True,
         samesite="strict",
@@ -595,6 +650,66 @@ async def login(request: Request) -> Response:
         path="/",
     )
     return response
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else "?"
+
+
+def _oidc(request: Request) -> tuple[OpenId, str, str]:
+    """Return what identifies people by an OpenID provider, the address to which they come back, and the name
+    of the cookie that they bring."""
+    provider, settings = request.app.state.gate.oidc, request.app.state.settings
+    if provider is None:
+        raise HTTPError("NotFound", "this server knows no OpenID provider.")
+    scheme = "https" if settings.secure else "http"
+    # The host is one of this server's names (`server.Door`).
+    return provider, f"{scheme}://{request.headers['host']}/login/back", f"{cookie_name(settings)}_oidc"
+
+
+@router.get("/login/oidc", dependencies=[Everyone])
+async def begin_oidc(request: Request) -> Response:
+    """Send a browser to the OpenID provider."""
+    provider, back, cookie = _oidc(request)
+    _count_guess(request, _address(request))
+    page = _page_here(request.query_params.get("next", ""))
+    try:
+        address, kept = await asyncio.to_thread(provider.begin, back, page)
+    except Exception as error:
+        LOG.warning("the OpenID provider cannot be used: %s", type(error).__name__)
+        return _login_page(request, 503, page, wrong="The provider cannot be reached now. Try again later.")
+    response = RedirectResponse(address, 303)
+    # "lax": the provider, another site, sends the browser back
+    secure = request.app.state.settings.secure
+    response.set_cookie(cookie, kept, max_age=int(BEGUN), httponly=True, samesite="lax", secure=secure)
+    return response
+
+
+@router.get("/login/back", dependencies=[Everyone])
+async def finish_oidc(request: Request) -> Response:
+    """Open a browser session for somebody whom the OpenID provider sends back."""
+    provider, back, cookie = _oidc(request)
+    _count_guess(request, address := _address(request))
+    kept, query = request.cookies.get(cookie, ""), dict(request.query_params)
+    try:
+        name, page = await asyncio.to_thread(provider.finish, back, kept, query)
+    except Exception as error:
+        # Also errors of the provider's texts, whatever they are; none is shown, as others have written them.
+        LOG.warning("a log-in by the OpenID provider was refused: %s", type(error).__name__)
+        return _login_page(request, 401, "", wrong="The provider did not identify you. Begin again.")
+    person = store_of(request).by_name(name)
+    if person is None:
+        return _login_page(request, 403, "", wrong=UNKNOWN.format(name[:64]))
+    # No redirect: after one from another site, the browser would not send the new cookie ("strict").
+    response = _logged_in(request, address, person, render(request, "back.html", page=_page_here(page)))
+    response.delete_cookie(cookie, secure=request.app.state.settings.secure, httponly=True, samesite="lax")
+    return response
+
+
+def _page_here(path: str) -> str:
+    """Return the path of a page of this server, to which somebody goes after the log-in; "/" for anything
+    that may lead elsewhere, such as //evil.example."""
+    return path if re.fullmatch(r"/[\w@-][\w@./-]*", path, re.ASCII) else "/"
 
 
 def _count_guess(request: Request, who: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode, urlsplit
 
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -52,9 +53,12 @@ def error_page(request: Request, error: HTTPError) -> Response:
     redirect to the log-in page."""
     message, code = str(error), error.code
     if error.kind == "NotLoggedIn":
+        # back to the page from which this was sent
+        page = urlsplit(request.headers.get("hx-current-url", "")).path or request.url.path
+        address = "/login" if page == "/" else f"/login?{urlencode({'next': page}, safe='/')}"
         if request.headers.get("hx-request"):
-            return Response(status_code=401, headers={"HX-Redirect": "/login"})
-        return RedirectResponse("/login", 303)
+            return Response(status_code=401, headers={"HX-Redirect": address})
+        return RedirectResponse(address, 303)
     if request.headers.get("hx-request"):
         # static/console.js lets htmx show responses with an error status, too.
         return render(request, "error_part.html", code, message=message)

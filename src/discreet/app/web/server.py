@@ -53,6 +53,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+# Added where browsers come by TLS.
+STRICT = {"Strict-Transport-Security": "max-age=31536000"}
 # The message for an error of the server itself.
 FAULT = "the server failed, and its log says why. What was charged stays charged. Tell the steward."
 
@@ -87,7 +89,7 @@ def build(settings: Settings) -> FastAPI:
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     _add_error_handlers(app)
     _describe_bodies(app)
-    transport = {"Strict-Transport-Security": "max-age=31536000"} if settings.secure else {}
+    transport = STRICT if settings.secure else {}
     names = {*settings.hosts, settings.host}
     app.add_middleware(Door, names=names, headers=HEADERS | transport, kept="/static/")
     return app

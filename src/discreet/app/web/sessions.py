@@ -40,7 +40,7 @@ from ..._errors import DiscreetError, InvalidInput
 from ...curator import STEWARD, Key, Ledger, books
 from ...curator.closed_ledger import Books, NoData
 from ...curator.curator import key_path
-from ...curator.entries import Entry
+from ...curator.entries import Entry, kind_of
 from ...curator.tickets import STATE, TICKET
 from ...session import Session
 from ...session import open as open_session
@@ -185,13 +185,13 @@ class Index:
         newest = ledger.anchor.seq
         # without asking for the page after the last one, which would open the ledger again
         for entry in ledger.entries(after=self._seen) if self._seen < newest else ():
-            self._add(entry)
+            self._add(entry, ledger)
             self._seen = entry.seq
             if self._seen >= newest:
                 break
         return self
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: Entry, ledger: Ledger) -> None:
         body, analyst = entry.body, str(entry.body.get("analyst"))
         if entry.kind in (books.SPENDING, books.SERVED):
             self.owned.setdefault(analyst, []).append(entry.seq)
@@ -203,12 +203,10 @@ class Index:
             self.about.setdefault(body["charge"], []).append(entry.seq)
         elif entry.kind == "release" and "value" in body:
             # A release whose value is not stored in its entry cannot be shown.
-            value = body["value"]
-            # A tuple with one item, written as {"tuple": [item]}, is what its item is.
-            items = value.get("tuple") if isinstance(value, dict) else None
-            item = items[0] if isinstance(items, list) and len(items) == 1 else value
-            tag, copied = str(item.get("type") if isinstance(item, dict) else None), None
-            if tag == COPY and item is value:
+            tag, copied = str(kind_of(body["value"])), None
+            # Of large values that of a copy alone is read, and once.
+            value = ledger.value(body) if tag == COPY else None
+            if value is not None and value.get("type") == COPY:
                 columns = [column["column"] for column in value["domain"]["columns"]]
                 copied = {"method": value["method"], "columns": columns}
             self.releases[entry.seq] = Stored(body["charge"], analyst, tag, copied)

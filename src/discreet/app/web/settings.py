@@ -4,8 +4,10 @@ leave."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from ... import _require
 from ..._errors import InvalidInput
@@ -17,6 +19,13 @@ from .sessions import Folders
 # A finite number above zero, and an integer of at least 1.
 Amount = Annotated[float, POSITIVE]
 Count = Annotated[int, at_least(1)]
+
+
+def is_safe(address: str) -> bool:
+    """Return whether what is sent to an address is kept from others: by TLS, or because it is here."""
+    parts = urlsplit(address)
+    is_here = parts.hostname in ("127.0.0.1", "localhost", "::1")
+    return parts.scheme == "https" or (parts.scheme == "http" and is_here)
 
 
 @_require.checked
@@ -52,6 +61,15 @@ class Settings:
     # how many processes read data, and how many only price questions and read ledgers
     workers: Count = 2
     previewers: Count = 2
+    # the header by which a proxy says who sends a request, and the addresses or networks of such proxies
+    trust_header: str | None = None
+    trust_from: tuple[str, ...] = ()
+    # an OpenID provider that identifies people: its address, the name that this server has there, that name's
+    # secret if it has one, and the claim that is the name of a person here
+    oidc: str | None = None
+    oidc_client: str | None = None
+    oidc_secret: str | None = field(default=None, repr=False)
+    oidc_claim: str = "email"
     # the most questions that wait for their answers at a time: of all people, and of one person
     slots: Count = 256
     slots_per_person: Count = 8
@@ -87,10 +105,28 @@ class Settings:
             )
         if self.tick is not None and self.tick > self.seconds:
             raise _require.fail("tick", self.tick, f"at most the time limit of {self.seconds:g} s")
+        if (self.trust_header is None) != (not self.trusted):
+            raise InvalidInput(
+                "give --trust-header with --from, the address or network of the proxy that sets it: without "
+                "it, anybody could write the header. Nothing was started."
+            )
+        if self.oidc is not None and not (self.oidc_client and is_safe(self.oidc)):
+            raise InvalidInput(
+                "--oidc is the address of a provider, https://..., as it names itself, and needs "
+                "--oidc-client, the name that this server has there. Nothing was started."
+            )
 
     def books(self, dataset: str) -> str | None:
         """Return the address of a new dataset's ledger in the database; None for a file beside its data."""
         return None if self.ledger is None else f"{self.ledger}::{ledger_name(dataset)}"
+
+    @property
+    def trusted(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """The networks whose proxies are believed."""
+        try:
+            return tuple(map(ip_network, self.trust_from))
+        except ValueError as error:
+            raise InvalidInput(f"--from is an address or a network: {error}. Nothing was started.") from None
 
     @property
     def step(self) -> float:

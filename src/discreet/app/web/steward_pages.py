@@ -148,6 +148,13 @@ async def policy(request: Request, name: str, person: Steward) -> Response:
     return RedirectResponse(f"/steward/data/{name}", 303)
 
 
+@router.post("/steward/data/{name}/remove")
+async def remove_dataset(request: Request, name: str, person: Steward) -> Response:
+    """Serve a dataset no longer."""
+    await api.remove_dataset(request, name, person)
+    return RedirectResponse("/", 303)
+
+
 def _number(text: str) -> float:
     """Return the number in a field of a form."""
     try:
@@ -312,6 +319,17 @@ async def _keep(path: Path, file: UploadFile) -> Path:
         path.unlink(missing_ok=True)
         raise
     return path
+
+
+@router.post("/steward/check")
+async def check_file(request: Request, person: Steward) -> HTMLResponse:
+    """Show how well a file fits the schema in the form; that somebody looked is recorded first."""
+    form = await form_of(request)
+    data = desk_of(request).settings.folders.data(form.get("path", ""))
+    await api.record(request, person, f"looked at how {os.path.basename(data)} fits its schema")
+    schema = form.get("schema", "").replace("\r\n", "\n")
+    facts = await desk_of(request).steward("fit_of", person, None, data=data, schema=schema)
+    return render(request, "fit.html", **facts_of(facts))
 
 
 @router.post("/steward/add")

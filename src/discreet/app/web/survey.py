@@ -16,6 +16,7 @@ Assumes:   the server sends the page and the script of this package, and the bro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -29,21 +30,22 @@ from typing import IO, Annotated, Any
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
-from pydantic import Field
+from pydantic import Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from ... import _system, local
 from ..._errors import InvalidInput
 from ..._registry import to_json
 from . import bodies, charts
-from .auth import BODY_SECONDS, BoundedRequest
+from .auth import BODY_SECONDS, BoundedRequest, Rates
 from .problems import HTTPError
 from .rendering import TEMPLATES
-from .server import HEADERS, STATIC, Door
+from .server import HEADERS, STATIC, STRICT, Door
 
-# The keys of a survey file, and of each of its questions.
-_TOP = {"title", "about", "people", "question"}
-_KEYS = {"name", "text", "categories", "between", "epsilon"}
+# Reports of one address, which a school may share: one in ten seconds, and up to 200 at once. Chosen by hand.
+RATE, BURST = 0.1, 200
+# How surely shares are impossible that are said to be: one survey in 1,000 is accused wrongly. Not tuned.
+SURELY = 0.999
 # The fewest reports from which an estimate is shown, as the error of fewer is too large. Chosen by hand, not
 # tuned.
 FEWEST = 10
@@ -93,54 +95,61 @@ class Survey:
         }
 
 
+Label = Annotated[str, Field(min_length=1)]
+
+
+class QuestionFacts(bodies.Body):
+    """A question of a survey file: of `categories` and `between` (two bounds) it has one."""
+
+    name: str | None = None
+    text: str
+    epsilon: int | float
+    categories: Annotated[list[Label], Field(min_length=2)] | None = None
+    between: Annotated[list[int | float], Field(min_length=2, max_length=2)] | None = None
+
+    def asked(self, number: int, people: int) -> SurveyQuestion:
+        """Return the question, the one with this number; by the expected number of `people` its randomizer is
+        chosen."""
+        name, labels = self.name or f"question{number}", tuple(self.categories or ())
+        if (self.categories is None) == (self.between is None) or len(set(labels)) < len(labels):
+            raise InvalidInput(
+                f"question {number} needs either categories, which differ, or between. Nothing was served."
+            )
+        if self.between is None:
+            oracle = local.best(epsilon=self.epsilon, domain=len(labels), people=people)
+            return SurveyQuestion(name, self.text, labels, None, oracle)
+        low, high = self.between
+        mean = local.HybridMean(epsilon=self.epsilon, low=low, high=high)
+        return SurveyQuestion(name, self.text, None, (float(low), float(high)), mean)
+
+
+class SurveyFacts(bodies.Body):
+    """A survey file, and how many people are expected to answer."""
+
+    title: str = "A survey"
+    about: str = ""
+    people: int = 1000
+    question: Annotated[list[QuestionFacts], Field(min_length=1)]
+
+
 def load_survey(path: Path) -> Survey:
     """Read a survey file (TOML). A file with a mistake is refused, and the message names the first one."""
     try:
-        facts = tomllib.loads(path.read_text(encoding="utf-8"))
+        facts = SurveyFacts(**tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InvalidInput(
             f"the survey {str(path)!r} cannot be read: {(error.strerror or type(error).__name__).lower()}. "
             f"Nothing was served. docs/server.md shows how one is written."
         ) from None
     except ValueError as error:
+        wrong = bodies.problem(error.errors()[0]) if isinstance(error, ValidationError) else str(error)
         raise InvalidInput(
-            f"{str(path)!r} cannot be read as a survey: {error}. Nothing was served."
+            f"{str(path)!r} cannot be read as a survey: {wrong}. Nothing was served."
         ) from None
-    if unknown := sorted(facts.keys() - _TOP):
-        raise InvalidInput(f"a survey has no {unknown[0]!r}; it has {', '.join(sorted(_TOP))}.")
-    # One table of TOML for each [[question]].
-    question_tables = facts.get("question")
-    if not isinstance(question_tables, list) or not question_tables:
-        raise InvalidInput("a survey has one [[question]] or more. Nothing was served.")
-    people = facts.get("people", 1000)
-    questions = tuple(_question(table, i, people) for i, table in enumerate(question_tables))
+    questions = tuple(q.asked(number, facts.people) for number, q in enumerate(facts.question, 1))
     if len({question.name for question in questions}) < len(questions):
         raise InvalidInput("the names of questions must differ. Nothing was served.")
-    return Survey(str(facts.get("title", "A survey")), str(facts.get("about", "")), questions)
-
-
-def _question(facts: Any, i: int, people: Any) -> SurveyQuestion:
-    """Return question number i (from 0) of a survey file; `people` is how many answers are expected, by which
-    the randomizer is chosen."""
-    if not isinstance(facts, dict) or facts.keys() - _KEYS or not {"text", "epsilon"} <= facts.keys():
-        raise InvalidInput(
-            f"question {i + 1} needs text and epsilon, and categories or between; its keys are "
-            f"among {', '.join(sorted(_KEYS))}. Nothing was served."
-        )
-    categories, between = facts.get("categories"), facts.get("between")
-    if (categories is None) == (between is None):
-        raise InvalidInput(f"question {i + 1} needs either categories or between. Nothing was served.")
-    name = str(facts.get("name", f"question{i + 1}"))
-    if categories is not None:
-        valid = isinstance(categories, list) and all(isinstance(c, str) and c for c in categories)
-        if not valid or len(set(categories)) < max(2, len(categories)):
-            raise InvalidInput(f"question {i + 1}: categories are two different texts or more.")
-        randomizer: Any = local.best(epsilon=facts["epsilon"], domain=len(categories), people=people)
-        return SurveyQuestion(name, str(facts["text"]), tuple(categories), None, randomizer)
-    if not isinstance(between, list) or len(between) != 2:
-        raise InvalidInput(f"question {i + 1}: between is two bounds, such as [0, 120].")
-    mean = local.HybridMean(epsilon=facts["epsilon"], low=between[0], high=between[1])
-    return SurveyQuestion(name, str(facts["text"]), None, (float(between[0]), float(between[1])), mean)
+    return Survey(facts.title, facts.about, questions)
 
 
 class ReportStore:
@@ -269,28 +278,47 @@ class ReportBody(bodies.Body):
 
 def results_of(question: SurveyQuestion, reports: list[Any]) -> dict[str, Any]:
     """Return the estimates of a question with their labels and their error at 95% confidence; all three are
-    None if there are fewer than `FEWEST` reports."""
+    None if there are fewer than `FEWEST` reports. "plausible": whether chance explains estimates that nobody
+    could have caused by answering, such as a share below 0."""
     facts: dict[str, Any] = {"name": question.name, "text": question.text, "reports": len(reports)}
     if len(reports) < FEWEST:
-        return facts | {"labels": None, "estimates": None, "error": None}
+        return facts | {"labels": None, "estimates": None, "error": None, "plausible": True}
     release = question.randomizer.estimate(reports)
-    error = float(release.error(0.95))
-    if question.categories is None:
-        return facts | {"labels": ["mean"], "estimates": [float(release.value)], "error": error}
-    shares = [float(share) for share in release.value]
-    return facts | {"labels": list(question.categories), "estimates": shares, "error": error}
+    values = [release.value] if question.categories is None else release.value
+    low, high = question.between or (0.0, 1.0)
+    most = float(release.error(SURELY))
+    return facts | {
+        "labels": list(question.categories or ["mean"]),
+        "estimates": [float(value) for value in values],
+        "error": float(release.error(0.95)),
+        "plausible": all(low - most <= value <= high + most for value in values),
+    }
 
 
-def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None = None) -> FastAPI:
+def _secret_of(path: Path) -> str:
+    """Return what is secret in the address of a survey's results: from a file that only its owner can read,
+    made at the first start."""
+    with contextlib.suppress(FileExistsError), os.fdopen(_system.create_file(path), "w") as file:
+        file.write(secrets.token_urlsafe(16))
+    secret = path.read_text(encoding="ascii", errors="replace").strip()
+    if len(secret) < 16:
+        raise InvalidInput(f"{path} holds no secret of 16 characters or more. Remove it, for a new one.")
+    return secret
+
+
+def build_survey(
+    path: Path, *, hosts: tuple[str, ...] = (), secure: bool = False, proxy: bool = False
+) -> FastAPI:
     """Return the application of a survey.
 
     `hosts` are names under which browsers reach the server, beside localhost. Its results are shown at
-    /results/SECRET, where the secret is `results` or else random: whoever runs the survey keeps it
-    (`app.state.results`).
+    /results/SECRET, the same at every start (`app.state.results`). `secure`: it is reached by TLS. `proxy`:
+    by way of a proxy, which limits what one client sends.
     """
     survey = load_survey(path)
+    secret = _secret_of(path.with_name(path.name + ".results"))
     reports = ReportStore(path.with_name(path.name + ".reports"), survey)
-    secret = results or secrets.token_urlsafe(16)
+    senders = Rates(RATE, BURST)
     app = FastAPI(title=survey.title, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.results, app.state.reports = secret, reports
 
@@ -308,6 +336,9 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
 
     @app.post("/reports")
     async def take(request: Request) -> JSONResponse:
+        if not proxy and not senders.take(request.client.host if request.client else "?"):
+            busy = "too many reports come from this address. Nothing was kept. Try again in a minute."
+            return HTTPError("TooManyRequests", busy, {"Retry-After": "60"}).response()
         body = bodies.parse(ReportBody, await BoundedRequest(request, bodies.LARGE, BODY_SECONDS).body())
         if problem := _problem(survey, body.reports):
             return HTTPError("InvalidInput", f"{problem} Nothing was kept.").response()
@@ -339,7 +370,7 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
         headers = dict(error.headers or {})
         return HTTPError(kind, message, headers, status=error.status_code).response()
 
-    headers = HEADERS | {"Referrer-Policy": "no-referrer"}
+    headers = HEADERS | {"Referrer-Policy": "no-referrer"} | (STRICT if secure else {})
     app.add_middleware(Door, names={"127.0.0.1", "localhost", "[::1]", *hosts}, headers=headers)
     return app
 

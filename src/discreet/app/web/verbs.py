@@ -18,7 +18,7 @@ from typing import Any
 from ... import _require
 from ..._errors import DiscreetError, InvalidInput, LedgerError
 from ...curator import STEWARD
-from ...curator.budgeted import BeingComputed, Withheld
+from ...curator.curator import BeingComputed, Withheld
 from ...curator.policy import check_epsilon
 from .. import requests
 from . import bodies
@@ -84,6 +84,8 @@ VERBS: dict[str, Verb] = {
     "all_live": Verb("wire", "all_live"),
     "live": Verb("wire", "live"),
     "fit": Verb("asking", "fit", "FitBody", data=True),
+    "preview_fit": Verb("asking", "preview_fit", slow=True),
+    "suggest": Verb("asking", "suggest", data=True),
     "synthesize": Verb("copies", "synthesize", "SynthesizeBody", data=True),
     "preview_copy": Verb("copies", "preview_copy", "SynthesizeBody", slow=True),
     "copies": Verb("copies", "copies", slow=True),
@@ -91,6 +93,7 @@ VERBS: dict[str, Verb] = {
     "copy_rows": Verb("copies", "copy_rows", slow=True),
     "ask_copy": Verb("copies", "ask_copy", "CopyQueryBody", slow=True),
     "draft": Verb("bookkeeping", "draft"),
+    "fit_of": Verb("bookkeeping", "fit_of"),
     "create": Verb("bookkeeping", "create"),
 }
 

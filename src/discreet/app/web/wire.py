@@ -15,6 +15,7 @@ Proof:     `read` compares every tag of a description with the list before any c
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -46,7 +47,7 @@ query: Mean PublicSize Query Range SqlStatistic SqlVector WorkloadQuery
 mechanisms: AboveThreshold AddNoise ApproximateQuantiles CellCounts CellDistances Clamp Count CountNonNull
   CountsBelow Design DistanceToInstability Entry ExponentialMechanism Fold GridGaussian GridLaplace
   GroupPrivate Histogram HistogramBounds InputPerturbation IntegerGaussian IntegerLaplace Kary Mean
-  MeanWithFoundBounds MinMax Parallel PartMean PartMode PermuteAndFlip PostProcessed PowerSum
+  MeanWithFoundBounds Parallel PartMean PartMode PermuteAndFlip PostProcessed PowerSum
   ProposeTestRelease Quantile RandomizedResponse RedrawnSparseVector ReportNoisyMax Reports Round
   SampleAndAggregate Select Sequential SmoothSensitivityMedian SparseVector StableMedian StableMode
   StableSparseVector Stack SubsampleAggregateStable TopK Truncate Variance
@@ -122,7 +123,7 @@ def price(desk: Desk, request: Request) -> Result:
         "admitted": cost.admitted,
         "fits": cost.fits,
         "answered": requests.shown_time(answered, options),
-        "budget": requests.cost_json(cost),
+        "budget": asdict(cost),
     }
 
 
@@ -249,7 +250,7 @@ def live(desk: Desk, request: Request) -> Result:
         elif entry.kind == STATE and "value" in body and body.get("question") != latest:
             if not requests.is_shown(begun[int(body["version"])], options):
                 break
-            released.append({"table": body.get("table"), "value": body["value"]})
+            released.append({"table": body.get("table"), "value": session.ledger.value(body)})
     return {
         "number": options["number"],
         "mechanism": _registry.to_json(mechanism),

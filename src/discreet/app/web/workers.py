@@ -24,7 +24,7 @@ from typing import Any
 
 from ..._errors import DiscreetError, ReleaseFailed
 from .. import requests
-from .sessions import Folders
+from .sessions import Desk
 
 LOG = logging.getLogger("discreet.workers")
 # Packages of discreet that a worker which reads data loads before its first request, beside the modules of
@@ -77,31 +77,19 @@ class WorkersFailed(DiscreetError):
     """No worker of a lane could be started."""
 
 
-def serve_requests(
-    pipe: Connection,
-    reads: bool,
-    seconds: float,
-    rows: int,
-    copy_rows: int,
-    folders: Folders,
-    warm: str,
-    verb: str | None,
-) -> None:
+def serve_requests(pipe: Connection, desk: Desk, warm: str, verb: str | None) -> None:
     """Answer requests until the front process is gone: the main function of a worker.
 
     Packages are loaded and tables opened before the first request, because that takes longer than most
-    answers. `reads`, `seconds`, `rows`, `copy_rows` and `folders` are those of `Lane`. `warm`: the datasets
-    to be opened, as JSON. `verb`: the only verb of all requests, if that is known; its packages are enough
-    then.
+    answers. `warm`: the datasets to be opened, as JSON. `verb`: the only verb of all requests, if that is
+    known; its packages are enough then.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from .sessions import Desk
     from .verbs import VERBS, handle, reply_to
 
-    desk = Desk(reads, seconds, folders, rows, copy_rows)
     if verb is not None:
         VERBS[verb].load()
-    elif reads:
+    elif desk.reads:
         load_packages()
     for dataset in json.loads(warm):
         handle(desk, {"verb": "open", "analyst": "steward", "dataset": dataset, "options": {}})
@@ -149,23 +137,14 @@ def unpacked(message: bytes) -> dict[str, Any]:
 class Worker:
     """A worker process, as the front process sees it: the process, and the pipe to it."""
 
-    def __init__(
-        self,
-        reads: bool,
-        seconds: float,
-        rows: int,
-        copy_rows: int,
-        folders: Folders,
-        warm: list[dict[str, str]],
-        verb: str | None = None,
-    ) -> None:
+    def __init__(self, desk: Desk, warm: list[dict[str, str]], verb: str | None = None) -> None:
         self.pipe, far_end = _SPAWN.Pipe()
         self.opened = {dataset["ledger"] for dataset in warm}
         # A question is not begun with fewer seconds left: it would be charged, and probably not be answered.
-        self.least_seconds = LEAST * seconds if reads else 0.0
+        self.least_seconds = LEAST * desk.seconds if desk.reads else 0.0
         self.process = _SPAWN.Process(
             target=serve_requests,
-            args=(far_end, reads, seconds, rows, copy_rows, folders, json.dumps(warm), verb),
+            args=(far_end, desk, json.dumps(warm), verb),
             daemon=True,
             name="discreet worker",
         )
@@ -208,7 +187,7 @@ class Worker:
         has_opened = False
         try:
             # A draft has no ledger, and `create` makes or opens the ledger itself.
-            if request["verb"] not in ("draft", "create"):
+            if request["verb"] not in ("draft", "fit_of", "create"):
                 has_opened = self.open(request["dataset"])
                 if deadline - time.monotonic() < self.least_seconds:
                     return {"error": LATE, "touched": True}
@@ -232,25 +211,15 @@ class Worker:
 
 @dataclass
 class Lane:
-    """Some workers of one kind, and the queue of requests that wait for them.
+    """Some workers of one kind, and the queue of requests that wait for them: `count` of them, each with a
+    copy of a `desk` without sessions."""
 
-    `reads`: whether the workers may open tables. `count`: how many there are. `seconds`: the time limit of a
-    question.
-    """
-
-    reads: bool
+    desk: Desk
     count: int
-    seconds: float
-    # the most rows of an answer, that is, groups of its GROUP BY
-    rows: int
     # how many of the workers one person may have at a time
     per_person: int
-    # the folders from which the workers open files
-    folders: Folders
     # returns the datasets that a new worker opens before its first request
     warm: Callable[[], list[dict[str, str]]] = list
-    # the most rows that are drawn from a synthetic copy
-    copy_rows: int = 1_000_000
     # the only verb of all requests, if that is known
     verb: str | None = None
     # None wakes those who wait when the last worker has failed.
@@ -285,9 +254,7 @@ class Lane:
         """Start one more worker."""
         if self._stopped:
             return
-        worker = Worker(
-            self.reads, self.seconds, self.rows, self.copy_rows, self.folders, self.warm(), self.verb
-        )
+        worker = Worker(self.desk, self.warm(), self.verb)
         self.workers.add(worker)
         task = asyncio.get_running_loop().create_task(self._await(worker, attempt))
         self._starting.add(task)
@@ -369,12 +336,12 @@ class Lane:
         except WorkersFailed:
             return {"error": NOT_STARTED, "touched": True}
         seconds_left = deadline - time.monotonic()
-        if self.reads and seconds_left < LEAST * self.seconds:
+        if self.desk.reads and seconds_left < LEAST * self.desk.seconds:
             # Begun now it would be charged, and probably be ended by the deadline before its answer.
             self.idle.put_nowait(worker)
             turn.release()
             return {"error": LATE, "touched": True}
-        if not self.reads:
+        if not self.desk.reads:
             # Work that reads no data has at least ten seconds from now on (chosen by hand): otherwise an
             # overload, in which requests wait long, would kill the workers, too.
             deadline = time.monotonic() + max(seconds_left, 10.0)

@@ -186,18 +186,6 @@ function onGrid(spec, value, words) {
   return Math.min(floor + (coin(rest, COIN, words) ? 1 : 0), spec.steps);
 }
 
-async function bloom(spec, word, cohort) {
-  const filter = new Array(spec.bits).fill(0);
-  for (let number = 0; number < spec.hashes; number += 1) {
-    const prefix = new TextEncoder().encode(`rappor:${cohort}:${number}:`);
-    const raw = typeof word === "string" ? new TextEncoder().encode(word) : Uint8Array.from(word);
-    const message = new Uint8Array([...prefix, ...raw]);
-    const digest = new DataView(await globalThis.crypto.subtle.digest("SHA-256", message));
-    filter[Number(digest.getBigUint64(0, true) % BigInt(spec.bits))] = 1;
-  }
-  return filter;
-}
-
 /** The kinds of which every description has a domain. */
 const ORACLES = ["kary", "unary", "subset", "hashing", "hadamard"];
 
@@ -224,7 +212,6 @@ const VALUES = {
   piecewise: number,
   hybrid: (spec, value) => number(spec.duchi, value),
   laplace: number,
-  rappor: (spec, value) => (typeof value === "string" || value instanceof Uint8Array ? value : ""),
 };
 
 const CODES = {
@@ -314,30 +301,16 @@ const KINDS = {
   laplace: (spec, value, words) => Number(BigInt(onGrid(spec, value, words)) + discreteLaplace(spec.rate.map(BigInt), words)),
 
   longterm: (spec, value, words) => KINDS_AGAIN.longterm(spec, STARTS.longterm(spec, value, words), words),
-
-  rappor: async (spec, value, words) => KINDS_AGAIN.rappor(spec, await STARTS.rappor(spec, value, words), words),
 };
 
 /** Permanent answers of long-term randomizers: drawn once, kept on the device. */
 const STARTS = {
   longterm: (spec, value, words) => told(value, spec.domain, spec.permanent, words),
-
-  async rappor(spec, value, words) {
-    const [flip] = spec.thresholds;
-    const cohort = below(spec.cohorts, words);
-    const filter = await bloom(spec, value, cohort);
-    return [cohort, coins(filter.map((bit) => (bit ? COIN - flip : flip)), words)];
-  },
 };
 
 /** Reports of permanent answers, as often as one likes. */
 const KINDS_AGAIN = {
   longterm: (spec, state, words) => told(state, spec.domain, spec.again, words),
-
-  rappor(spec, [cohort, permanent], words) {
-    const [, p, q] = spec.thresholds;
-    return [cohort, ...coins(permanent.map((bit) => (bit ? q : p)), words)];
-  },
 };
 
 /**
@@ -476,14 +449,6 @@ const COSTS = {
   longterm(spec) {
     odds(spec.again, 1, spec.domain - 1);
     return odds(spec.permanent, 1, spec.domain - 1);
-  },
-
-  rappor(spec) {
-    whole(spec.bits, spec.hashes, spec.cohorts);
-    require(spec.hashes >= 1 && spec.bits >= 1 && spec.cohorts >= 1, "the filter has no bits.");
-    const [flip] = listed(spec.thresholds, 3).map(share);
-    const kept = BigInt(COIN) - flip;
-    return 2n * BigInt(spec.hashes) * (kept > flip ? logCost(kept, flip) : logCost(flip, kept));
   },
 };
 

@@ -36,8 +36,8 @@ from ..._public import Bounds, Public
 from ..columns import engine_types, id_kind_of, kind_of
 from ..files import Codebook, Csv, Files, several
 from ..source import Engine, EngineError, Memory, Source, literal, quoted
-from .base import TableEngine, too_late, unplanned, withheld
 from .duckdb_reading import EMPTY, WIDE, Database, TableReader, connection, file_kind, lock
+from .table_engine import TableEngine, too_late, unplanned, withheld
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -473,16 +473,6 @@ def engine_of(source: Source) -> Engine:
     if isinstance(source, Memory):
         source._discreet_engine = memory_engine
     return memory_engine
-
-
-def dialect_of(source: Source) -> Dialect:
-    """Return the dialect of the engine that answers for a source, without making an engine."""
-    if isinstance(source, Engine):
-        return source.dialect
-    # Imported late, as in `TableEngine.dialect`.
-    from .duckdb_dialect import DUCKDB
-
-    return DUCKDB
 
 
 def ask_open_rows(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:

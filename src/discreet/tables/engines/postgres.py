@@ -35,8 +35,8 @@ from ..._public import Public
 from ..columns import LONGEST_TEXT
 from ..files import Codebook
 from ..source import EngineError, quoted
-from .base import TableEngine, too_late, unplanned, withheld
 from .postgres_tables import Address, Pool, PostgresTable, check, definitions, driver, look, resolve
+from .table_engine import TableEngine, too_late, unplanned, withheld
 
 if TYPE_CHECKING:
     from ..dialect import Dialect

@@ -39,8 +39,8 @@ from ..._public import Public, Related
 from ..columns import KINDS, LONGEST_TEXT, check_names, engine_types
 from ..files import Codebook
 from ..source import EngineError
-from .base import TableEngine, too_late, unplanned, withheld
 from .spark_files import files_of, files_stamp, is_frame
+from .table_engine import TableEngine, too_late, unplanned, withheld
 
 if TYPE_CHECKING:
     from ..dialect import Dialect

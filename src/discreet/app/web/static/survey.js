@@ -25,7 +25,20 @@ const shown = document.getElementById("sent");
 
 // what the descriptions really cost, computed here and not taken from the server's word
 const epsilon = survey.questions.reduce((sum, q) => sum + epsilonOf(q.client), 0);
-document.getElementById("factor").textContent = Math.exp(epsilon).toPrecision(3);
+document.getElementById("protection").textContent = protection(epsilon);
+
+// What reports of an epsilon tell: of two answers that were as likely as each other, the likelier one then.
+function protection(epsilon) {
+  const bet = 100 / (1 + Math.exp(-epsilon));
+  const words = [
+    [60, "Nobody, not even whoever runs this survey, can tell from them what you answered"],
+    [80, "Whoever sees them, also whoever runs this survey, can only guess what you answered, and is often wrong"],
+    [95, "Whoever sees them, also whoever runs this survey, can guess what you answered, and is right more often than not"],
+    [100, "Whoever sees them, also whoever runs this survey, can mostly tell what you answered: this protects you little"],
+  ].find(([most]) => bet <= most)[1];
+  const shown = bet > 99.9 ? "more than 99.9" : bet.toFixed(1).replace(".0", "");
+  return `${words}. Who thought two answers of yours equally likely may, after all your reports, bet at most ${shown} of 100 on one of them (epsilon ${+epsilon.toPrecision(3)}).`;
+}
 
 function element(tag, text, parent) {
   const made = document.createElement(tag);
