@@ -18,7 +18,7 @@ import pytest
 from discreet import DiscreetError
 from discreet.core.domain import ValueDomain, boolean, number, text
 from discreet.core.nodes import Column, Expr, Literal, make
-from discreet.core.sources import Filtered, Joined, Marked, Projected, Scan, Union, UnitAggregate, scans
+from discreet.core.sources import Filtered, Joined, Marked, Projected, Scan, United, UnitAggregate, scans
 from discreet.query import Query, mechanism
 from discreet.query.plan import Plan, plan
 
@@ -47,7 +47,7 @@ def rewritten(node: Any, change_node: Callable[[Any], Any]) -> Any:
         for f in fields(node)
         if f.name in ("child", "left", "right")
     }
-    if isinstance(node, Union):
+    if isinstance(node, United):
         parts["parts"] = tuple(rewritten(part, change_node) for part in node.parts)
     return change_node(replace(node, **parts))
 
@@ -157,11 +157,11 @@ def both(*forges: Callable[[Plan], Plan]) -> Callable[[Plan], Plan]:
     return forge
 
 
-def union_of(*parts: tuple[Any, tuple[Expr, ...]]) -> Union:
-    return Union(tuple(Projected(node, f"u{i}", columns) for i, (node, columns) in enumerate(parts)), "uu")
+def union_of(*parts: tuple[Any, tuple[Expr, ...]]) -> United:
+    return United(tuple(Projected(node, f"u{i}", columns) for i, (node, columns) in enumerate(parts)), "uu")
 
 
-def read_as(union: Union, kind: ValueDomain) -> Callable[[Plan], Plan]:
+def read_as(union: United, kind: ValueDomain) -> Callable[[Plan], Plan]:
     """A plan of COUNT(x) or SUM(x) reads a union instead, whose first column it is asked of."""
     of_first = Column(f"{union.prefix}p0", kind)
     return lambda planned: replace(
@@ -538,7 +538,7 @@ def test_a_hostile_description_is_refused_or_keeps_its_price(
 def test_no_description_says_whose_a_row_is() -> None:
     """Another column as the unit, or several rows of a unit said to be one: no node has a word for it, and a plan
     computes both from its source and the public facts."""
-    for node in (Filtered, Joined, Marked, Projected, Union, UnitAggregate):
+    for node in (Filtered, Joined, Marked, Projected, United, UnitAggregate):
         assert not {f.name for f in fields(node)} & {"unit", "many", "single", "carried"}
     assert not {f.name for f in fields(Plan) if f.init} & {"unit", "many", "single", "carried"}
     many = plan("SELECT COUNT(*) FROM people", Shape("", "").public())

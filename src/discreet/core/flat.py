@@ -28,7 +28,7 @@ from .errors import QueryError
 from .form import Form
 from .measures import Bounding, Choice, GroupKey, Measure
 from .nodes import Call, Column, Literal, make
-from .sources import Filtered, Joined, Marked, Projected, Scan, Union, UnitAggregate, scan_of
+from .sources import Filtered, Joined, Marked, Projected, Scan, United, UnitAggregate, scan_of
 
 # The name of each class in descriptions, which ledgers store: names never change.
 _CLASSES: dict[str, type] = {
@@ -38,7 +38,7 @@ _CLASSES: dict[str, type] = {
     "fold": UnitAggregate,
     "project": Projected,
     "mark": Marked,
-    "union": Union,
+    "union": United,
     "column": Column,
     "literal": Literal,
     "call": Call,

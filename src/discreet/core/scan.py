@@ -40,7 +40,7 @@ from .sources import (
     Marked,
     Projected,
     Scan,
-    Union,
+    United,
     UnitAggregate,
     carried,
     children,
@@ -187,7 +187,7 @@ class Reader:
             return self._joined(node)
         if isinstance(node, Marked):
             return self._marked(node)
-        if isinstance(node, Union):
+        if isinstance(node, United):
             return self._united(node)
         rows = self._written(node.child).subquery("p")
         if isinstance(node, Projected):
@@ -333,7 +333,7 @@ class Reader:
             relation += "x"
         return relation
 
-    def _united(self, node: Union) -> SelectNode:
+    def _united(self, node: United) -> SelectNode:
         """Write a union. The columns of a kind have one type, as whole numbers are numbers.
 
         Units of two kinds are refused: a person could be the number 1 here and the text "1.0" there, and
@@ -497,7 +497,7 @@ def _joins(node: From) -> int:
     different names."""
     if isinstance(node, Joined):
         return 1 + _joins(node.left) + _joins(node.right)
-    return 0 if isinstance(node, Scan | Union) else _joins(node.child)
+    return 0 if isinstance(node, Scan | United) else _joins(node.child)
 
 
 def _of_one_type(x: Node, kind: Kind) -> Node:

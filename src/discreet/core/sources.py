@@ -135,7 +135,7 @@ class Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class Union:
+class United:
     """Has the rows of all its parts (UNION ALL): column number i, `{prefix}p{i}`, is that of each part.
     Either all parts are private, or none is."""
 
@@ -143,7 +143,7 @@ class Union:
     prefix: str
 
 
-From = Scan | Filtered | Joined | UnitAggregate | Projected | Marked | Union
+From = Scan | Filtered | Joined | UnitAggregate | Projected | Marked | United
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def _scope(node: From) -> Scope:
         _naming(both := {**_scope(node.left), **right}, *node.on, kind=Kind.BOOLEAN)
         optional = right if node.kind == "left" else {}
         return {**both, **{name: replace(domain, nullable=True) for name, domain in optional.items()}}
-    if isinstance(node, Union):
+    if isinstance(node, United):
         for part in node.parts:
             _scope(part)
         own = {f"{node.prefix}p{i}": domain for i, domain in enumerate(union_domains(node))}
@@ -257,7 +257,7 @@ def fold_domain(function: str, argument: Expr | None) -> ValueDomain:
     )
 
 
-def union_domains(node: Union) -> list[ValueDomain]:
+def union_domains(node: United) -> list[ValueDomain]:
     """Return what is known of each column of a union: a value of one part or of another is that of a CASE."""
     if len({len(part.columns) for part in node.parts}) != 1:
         raise QueryError("the parts of a union have as many columns.")
@@ -306,7 +306,7 @@ def carried(node: From, public: Public) -> Carried | None:
         return _scanned(node, public)
     if isinstance(node, Joined):
         return _joined(node, public)
-    if isinstance(node, Union):
+    if isinstance(node, United):
         return _united(node, public)
     own = carried(node.child, public)
     if isinstance(node, UnitAggregate):
@@ -360,7 +360,7 @@ def _joined(node: Joined, public: Public) -> Carried | None:
     return Carried(left.unit, single=left.single and right.single)
 
 
-def _united(node: Union, public: Public) -> Carried | None:
+def _united(node: United, public: Public) -> Carried | None:
     parts = [carried(part, public) for part in node.parts]
     if all(part is None for part in parts):
         return None
@@ -410,7 +410,7 @@ def children(node: From) -> tuple[From, ...]:
         return ()
     if isinstance(node, Joined):
         return node.left, node.right
-    if isinstance(node, Union):
+    if isinstance(node, United):
         return node.parts
     return (node.child, node.right) if isinstance(node, Marked) else (node.child,)
 
@@ -421,7 +421,7 @@ def unit_scan(node: From) -> Scan | None:
         return node if node.private else None
     if isinstance(node, Joined):
         return unit_scan(node.left) or unit_scan(node.right)
-    return unit_scan(node.parts[0] if isinstance(node, Union) else node.child)
+    return unit_scan(node.parts[0] if isinstance(node, United) else node.child)
 
 
 def is_within_range(column: Column) -> bool:
@@ -488,7 +488,7 @@ def source_key(node: From) -> str:
             f"mark({source_key(node.child)} as {node.prefix}; {source_key(node.right)}; {pairs}; "
             f"{node.counted}{further})"
         )
-    if isinstance(node, Union):
+    if isinstance(node, United):
         return f"union({'; '.join(map(source_key, node.parts))} as {node.prefix})"
     assert isinstance(node, UnitAggregate)
     aggregates = ", ".join(f"{f}({'*' if a is None else key(a)})" for f, a in node.aggregates)

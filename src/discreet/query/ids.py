@@ -16,7 +16,7 @@ from ..core.sources import (
     From,
     Marked,
     Scan,
-    Union,
+    United,
     UnitAggregate,
     children,
     own_expressions,
@@ -53,7 +53,7 @@ def _compared(node: From) -> Iterator[tuple[Expr, Expr]]:
         return
     if isinstance(node, Marked):
         yield from node.pairs
-    if isinstance(node, Union):
+    if isinstance(node, United):
         columns = zip(*(part.columns for part in node.parts), strict=True)
         yield from ((column[0], other) for column in columns for other in column[1:])
     for condition in own_expressions(node):
@@ -73,13 +73,13 @@ def _stored(node: From, kinds: Kinds) -> Stored:
         names += [] if node.unit is None else [node.unit]
         return {node.alias(name): (node.table, name, own[name]) for name in names if name in own}
     below = {alias: column for child in children(node) for alias, column in _stored(child, kinds).items()}
-    if not isinstance(node, UnitAggregate | Union):
+    if not isinstance(node, UnitAggregate | United):
         return below
     # These have the unit and their columns under names of their own.
     scan = unit_scan(node)
     unit = None if scan is None else below.get(f"{scan.prefix}w")
     renamed = {f"{node.prefix}w": unit} if unit is not None else {}
-    columns, letter = (node.parts[0].columns, "p") if isinstance(node, Union) else (node.keys, "k")
+    columns, letter = (node.parts[0].columns, "p") if isinstance(node, United) else (node.keys, "k")
     for i, column in enumerate(columns):
         if isinstance(column, Column) and column.name in below:
             renamed[f"{node.prefix}{letter}{i}"] = below[column.name]

@@ -21,7 +21,7 @@ from ..core.form import Form, counts_every_row
 from ..core.measures import Choice
 from ..core.nodes import Call, Column, Expr, OutputReference, walk
 from ..core.question import PublicSize, Question
-from ..core.sources import Filtered, Joined, Scan, Union, columns_of, expressions_of, scans
+from ..core.sources import Filtered, Joined, Scan, United, columns_of, expressions_of, scans
 from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
 from .plan import Plan
@@ -172,7 +172,7 @@ def _of_everybody(public: Public, plan: Plan, argument: Expr | None) -> bool:
     few. In another private table any number of units may have no row."""
     node = plan.source
     while not isinstance(node, Scan):
-        if isinstance(node, Filtered | Union) or (isinstance(node, Joined) and node.kind != "left"):
+        if isinstance(node, Filtered | United) or (isinstance(node, Joined) and node.kind != "left"):
             return False
         node = node.left if isinstance(node, Joined) else node.child
     if node.table != public.table or argument is None:

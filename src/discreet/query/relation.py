@@ -46,7 +46,7 @@ from ..core.sources import (
     Marked,
     Projected,
     Scan,
-    Union,
+    United,
     UnitAggregate,
     carried,
     facts_of,
@@ -723,7 +723,7 @@ class Relations:
         prefixes = [f"t{self.count + i}" for i in range(len(rows) + 1)]
         self.count += len(prefixes)
         parts = [Projected(r.node, p, row) for r, p, row in zip(relations, prefixes[1:], rows, strict=True)]
-        union = Union(tuple(parts), prefixes[0])
+        union = United(tuple(parts), prefixes[0])
         columns, keys, nullable = dict[str, Expr](), set[Expr](), set[Expr]()
         references = set[tuple[str, str, str]]()
         domains = union_domains(union)
