@@ -3,10 +3,13 @@ declared."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Neighbors, Public, Unit
 from discreet._public import Text
+from discreet.accounting import pure
+from discreet.core.question import FormQuestion
 from discreet.query import Query
 from discreet.tables import Memory
 
@@ -89,3 +92,20 @@ CASES = [
         epsilon=2,
     ),
 ]
+
+
+def _flat(named: Case) -> Case:
+    """The same question without its SQL."""
+    question = FormQuestion.of(named.mechanism.question)
+    price = pure.epsilon_of(question.event)
+    assert price is not None
+    return replace(
+        named,
+        name="query: a form of JSON",
+        mechanism=question,
+        outcome=lambda release: release.value["measures"][0][0] > 4,
+        claim=(float(price), 0.0),
+    )
+
+
+CASES.append(_flat(CASES[0]))

@@ -18,7 +18,7 @@ import pytest
 from discreet import DiscreetError
 from discreet.core.domain import ValueDomain, boolean, number, text
 from discreet.core.nodes import Column, Expr, Literal, make
-from discreet.core.sources import Filtered, Joined, Marked, Projected, Scan, United, UnitAggregate, scans
+from discreet.core.sources import Filtered, Joined, Marked, Projected, Scan, UnitAggregate, United, scans
 from discreet.query import Query, mechanism
 from discreet.query.plan import Plan, plan
 

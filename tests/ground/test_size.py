@@ -20,9 +20,9 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_320
-MODULES = 341
-PUBLIC_NAMES = 546
+CODE_LINES = 69_430
+MODULES = 343
+PUBLIC_NAMES = 526
 
 SOURCE = Path(discreet.__file__).parent
 

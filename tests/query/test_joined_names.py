@@ -85,7 +85,7 @@ def test_a_misspelt_column_of_a_schema_is_named_with_what_was_meant():
             dp.rows(),
             "declares 'Grösse cm'.* Did you mean 'Größe cm'.* It has: Größe cm, id",
         ),
-        ({"Größe cm": dp.Bounds(0, 250)}, "idd", "declares 'idd'.* Did you mean 'id'"),
+        ({"Größe cm": dp.Bounds(0, 250)}, "idd", "unit's column is 'idd'.* Did you mean 'id'"),
     ]:
         with pytest.raises(InvalidInput, match=match):
             dp.open(data, schema=schema, unit=unit, budget=dp.Budget(epsilon=1), ledger=":memory:")

@@ -28,7 +28,7 @@ from .errors import QueryError
 from .form import Form
 from .measures import Bounding, Choice, GroupKey, Measure
 from .nodes import Call, Column, Literal, make
-from .sources import Filtered, Joined, Marked, Projected, Scan, United, UnitAggregate, scan_of
+from .sources import Filtered, Joined, Marked, Projected, Scan, UnitAggregate, United, scan_of
 
 # The name of each class in descriptions, which ledgers store: names never change.
 _CLASSES: dict[str, type] = {

@@ -196,6 +196,20 @@ def only(node: Node, allowed: set[str], where: str) -> None:
             )
 
 
+def join_kind(join: exp.Join) -> str:
+    """Return inner, left or right; other joins are refused."""
+    side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
+    only(join, {"this", "side", "kind", "on", "using", "method"}, "in a join")
+    if side == "FULL" or kind not in ("", "INNER", "OUTER", "CROSS") or method:
+        advice = {"SEMI": "Write WHERE EXISTS (SELECT ...).", "ANTI": "Write WHERE NOT EXISTS (SELECT ...)."}
+        raise refuse(
+            join,
+            f"{side or kind or method} JOIN cannot be answered",
+            advice.get(kind, "Use JOIN, LEFT JOIN or RIGHT JOIN."),
+        )
+    return side.lower() or "inner"
+
+
 # sqlglot's names of the arguments of aggregates that some rule reads; `big_int` is sqlglot's mark that a
 # COUNT has a type of 64 bits, and changes no answer.
 _OF_AGGREGATES = {"this", "expression", "quantile", "big_int"}

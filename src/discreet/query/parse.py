@@ -498,3 +498,41 @@ def _check_names(statement: exp.Select, table: str) -> None:
                 resolved.add(id(node))
     if any(id(node) not in resolved for node in statement.find_all(exp.Table)):
         raise QueryError(f"this asks the copy of {table!r} only, and names something else in FROM.")
+
+
+def conjuncts(condition: Node | None) -> Iterator[Node]:
+    """Yield the conditions that a parsed condition joins by AND."""
+    if isinstance(condition, exp.Paren) and isinstance(condition.this, exp.And | exp.Paren):
+        yield from conjuncts(condition.this)
+    elif isinstance(condition, exp.And):
+        yield from conjuncts(condition.this)
+        yield from conjuncts(condition.expression)
+    elif condition is not None:
+        yield condition
+
+
+def common(condition: Node) -> list[Node]:
+    """Return the conditions that all branches of an OR have: they are true wherever it is."""
+    branches = condition.unnest().flatten() if isinstance(condition.unnest(), exp.Or) else ()
+    first, *others = [list(conjuncts(branch)) for branch in branches] or [[]]
+    return [part for part in first if all(part in other for other in others)]
+
+
+def holds_query(node: Node) -> bool:
+    """Return whether there is a sub-query in an expression."""
+    return any(True for _ in node.find_all(exp.Query, exp.Subquery))
+
+
+def union_parts(node: Node) -> Iterator[Node]:
+    """Yield the queries that UNION ALL puts together, in their order."""
+    for side in (node.this, node.expression):
+        inner = side.this if isinstance(side, exp.Subquery) and not side.alias else side
+        rest = [arg for name, arg in inner.args.items() if arg and name not in ("this", "expression")]
+        yield from union_parts(inner) if isinstance(inner, exp.Union) and not rest else [inner]
+
+
+def alias_columns(item: Node) -> tuple[str, ...]:
+    """Return the names in brackets after an alias: (SELECT ...) AS t(a, b)."""
+    alias = item.args.get("alias")
+    columns = (alias.args.get("columns") or []) if isinstance(alias, exp.TableAlias) else []
+    return tuple(column.name for column in columns)

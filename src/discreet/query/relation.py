@@ -46,15 +46,15 @@ from ..core.sources import (
     Marked,
     Projected,
     Scan,
-    United,
     UnitAggregate,
+    United,
     carried,
     facts_of,
     fold_domain,
     union_domains,
 )
-from .binder import Binder, by_position, named, only, refuse_further_arguments
-from .parse import quoted
+from .binder import Binder, by_position, join_kind, named, only, refuse_further_arguments
+from .parse import alias_columns, common, conjuncts, holds_query, quoted, union_parts
 
 # The schemas that may be written before the name of a table: "main" in DuckDB, "public" in PostgreSQL. All
 # declared tables are in this one schema.
@@ -309,29 +309,6 @@ def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> ValueD
         raise refuse(node, str(error), advice) from None
 
 
-def conjuncts(condition: Node | None) -> Iterator[Node]:
-    """Yield the conditions that a parsed condition joins by AND."""
-    if isinstance(condition, exp.Paren) and isinstance(condition.this, exp.And | exp.Paren):
-        yield from conjuncts(condition.this)
-    elif isinstance(condition, exp.And):
-        yield from conjuncts(condition.this)
-        yield from conjuncts(condition.expression)
-    elif condition is not None:
-        yield condition
-
-
-def _common(condition: Node) -> list[Node]:
-    """Return the conditions that all branches of an OR have: they are true wherever it is."""
-    branches = condition.unnest().flatten() if isinstance(condition.unnest(), exp.Or) else ()
-    first, *others = [list(conjuncts(branch)) for branch in branches] or [[]]
-    return [part for part in first if all(part in other for other in others)]
-
-
-def holds_query(node: Node) -> bool:
-    """Return whether there is a sub-query in an expression."""
-    return any(True for _ in node.find_all(exp.Query, exp.Subquery))
-
-
 def resolves(node: Node, scope: Scope) -> bool:
     """Return whether all columns in an expression are columns of this scope."""
     for column in node.find_all(exp.Column):
@@ -532,7 +509,7 @@ class Relations:
         # The conditions of WHERE, joined by AND, that are not yet part of a join.
         left_over = [] if where is None else list(conjuncts(where.this))
         if joins:
-            left_over += [implied for condition in left_over for implied in _common(condition)]
+            left_over += [implied for condition in left_over for implied in common(condition)]
         condition_count = len(left_over)
         has_right_join = any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in joins)
         waiting = self._waiting(joins, ctes)
@@ -593,7 +570,7 @@ class Relations:
             raise refuse(clause, "WITH RECURSIVE cannot be answered")
         tables: dict[str, CommonTable] = {}
         for cte in clause.expressions:
-            tables[cte.alias.lower()] = CommonTable(cte.this, {**ctes, **tables}, _alias_columns(cte))
+            tables[cte.alias.lower()] = CommonTable(cte.this, {**ctes, **tables}, alias_columns(cte))
         return tables
 
     def _item(self, item: Node, ctes: dict[str, CommonTable]) -> tuple[str, Relation]:
@@ -606,7 +583,7 @@ class Relations:
             if not isinstance(item.this, exp.Query) or item.args.get("joins"):
                 raise refuse(item, "only a SELECT can stand in brackets here")
             only(item, {"this", "alias"}, "after a sub-query")
-            return item.alias or f"subquery{self.count}", self.subquery(item.this, ctes, _alias_columns(item))
+            return item.alias or f"subquery{self.count}", self.subquery(item.this, ctes, alias_columns(item))
         if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
             raise refuse(
                 item, "FROM takes a declared table or a sub-query", "Functions and files cannot be read."
@@ -620,14 +597,14 @@ class Relations:
                 if item.text("db").lower() == "information_schema"
                 else f"Write {item.name}, or {SCHEMAS[0]}.{item.name}.",
             )
-        if unknown or (_alias_columns(item) and item.name.lower() not in ctes):
+        if unknown or (alias_columns(item) and item.name.lower() not in ctes):
             raise refuse(
                 item, f"only the name of a table can stand here, and an alias; {item.name!r} has more to it"
             )
         cte = None if item.text("db") else ctes.get(item.name.lower())
         if cte is not None:
             return item.alias or item.name, self.subquery(
-                cte.select, cte.ctes, _alias_columns(item) or cte.columns
+                cte.select, cte.ctes, alias_columns(item) or cte.columns
             )
         return item.alias or item.name, self._scan(item)
 
@@ -703,7 +680,7 @@ class Relations:
             advice = "UNION ALL keeps all rows of its parts, and can be answered."
             raise refuse(node, f"{node.key.upper()} compares rows of different people", advice)
         only(node, {"this", "expression", "with", "with_"}, "in UNION ALL")
-        relations = [self._subquery(part, ctes) for part in _parts(node)]
+        relations = [self._subquery(part, ctes) for part in union_parts(node)]
         rows = [tuple(relation.columns.values()) for relation in relations]
         if len({len(row) for row in rows}) > 1:
             raise refuse(
@@ -716,7 +693,9 @@ class Relations:
         if any(relation.carried is not None and relation.carried.of_rows for relation in relations):
             advice = "To combine parts of one table, write one SELECT with OR in its WHERE."
             raise refuse(node, "here a row is the unit of privacy, and would be two of them", advice)
-        for star in (item for part in _parts(node) for item in part.selects if isinstance(item, exp.Star)):
+        for star in (
+            item for part in union_parts(node) for item in part.selects if isinstance(item, exp.Star)
+        ):
             raise refuse(
                 star, "UNION ALL goes by the order of columns, and * has none here", "Name the columns."
             )
@@ -772,7 +751,7 @@ class Relations:
         `tables`: the tables of `left`; `alias`: the name of `right`; `conditions`: those of WHERE that belong
         to this join, if it was written with a comma, or without ON and USING.
         """
-        kind = _join_kind(join)
+        kind = join_kind(join)
         others: Tables = {alias: right.columns}
         if kind == "left":
             right, others = self._optional(right, others)
@@ -893,35 +872,6 @@ def _equated_columns(condition: Expr) -> Iterator[frozenset[Expr]]:
         a, b = condition.args
         if isinstance(a, Column) and isinstance(b, Column) and a.domain.kind is b.domain.kind:
             yield frozenset((a, b))
-
-
-def _join_kind(join: exp.Join) -> str:
-    """Return inner, left or right; other joins are refused."""
-    side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
-    only(join, {"this", "side", "kind", "on", "using", "method"}, "in a join")
-    if side == "FULL" or kind not in ("", "INNER", "OUTER", "CROSS") or method:
-        advice = {"SEMI": "Write WHERE EXISTS (SELECT ...).", "ANTI": "Write WHERE NOT EXISTS (SELECT ...)."}
-        raise refuse(
-            join,
-            f"{side or kind or method} JOIN cannot be answered",
-            advice.get(kind, "Use JOIN, LEFT JOIN or RIGHT JOIN."),
-        )
-    return side.lower() or "inner"
-
-
-def _parts(node: Node) -> Iterator[Node]:
-    """Yield the queries that UNION ALL puts together, in their order."""
-    for side in (node.this, node.expression):
-        inner = side.this if isinstance(side, exp.Subquery) and not side.alias else side
-        rest = [arg for name, arg in inner.args.items() if arg and name not in ("this", "expression")]
-        yield from _parts(inner) if isinstance(inner, exp.Union) and not rest else [inner]
-
-
-def _alias_columns(item: Node) -> tuple[str, ...]:
-    """Return the names in brackets after an alias: (SELECT ...) AS t(a, b)."""
-    alias = item.args.get("alias")
-    columns = (alias.args.get("columns") or []) if isinstance(alias, exp.TableAlias) else []
-    return tuple(column.name for column in columns)
 
 
 def _links(condition: Node, before: Scope, both: Scope) -> bool:
