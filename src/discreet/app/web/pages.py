@@ -663,7 +663,7 @@ def _oidc(request: Request) -> tuple[OpenId, str, str]:
     if provider is None:
         raise HTTPError("NotFound", "this server knows no OpenID provider.")
     scheme = "https" if settings.secure else "http"
-    # The host is one of this server's names (`server.Door`).
+    # The host is one of this server's names (`server.NamedHosts`).
     return provider, f"{scheme}://{request.headers['host']}/login/back", f"{cookie_name(settings)}_oidc"
 
 

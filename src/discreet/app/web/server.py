@@ -91,7 +91,7 @@ def build(settings: Settings) -> FastAPI:
     _describe_bodies(app)
     transport = STRICT if settings.secure else {}
     names = {*settings.hosts, settings.host}
-    app.add_middleware(Door, names=names, headers=HEADERS | transport, kept="/static/")
+    app.add_middleware(NamedHosts, names=names, headers=HEADERS | transport, kept="/static/")
     return app
 
 
@@ -131,7 +131,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        # The text of the error stays in the server's log. Starlette sends this response past `Door`, so that
+        # The text of the error stays in the server's log. Starlette sends this response past `NamedHosts`, so that
         # its headers are set here.
         response = await from_route(request, HTTPError("InternalError", FAULT))
         response.headers.update(HEADERS | {"Cache-Control": "no-store"})
@@ -144,7 +144,7 @@ def host_name(host: str) -> str:
     return host if host.endswith("]") else host.rsplit(":", 1)[0]
 
 
-class Door:
+class NamedHosts:
     """ASGI middleware that checks the host of every request, sets the headers of every response, and logs.
     Browsers keep what is below the path `kept` only."""
 

@@ -40,7 +40,7 @@ from . import bodies, charts
 from .auth import BODY_SECONDS, BoundedRequest, Rates
 from .problems import HTTPError
 from .rendering import TEMPLATES
-from .server import HEADERS, STATIC, STRICT, Door
+from .server import HEADERS, STATIC, STRICT, NamedHosts
 
 # Reports of one address, which a school may share: one in ten seconds, and up to 200 at once. Chosen by hand.
 RATE, BURST = 0.1, 200
@@ -371,7 +371,7 @@ def build_survey(
         return HTTPError(kind, message, headers, status=error.status_code).response()
 
     headers = HEADERS | {"Referrer-Policy": "no-referrer"} | (STRICT if secure else {})
-    app.add_middleware(Door, names={"127.0.0.1", "localhost", "[::1]", *hosts}, headers=headers)
+    app.add_middleware(NamedHosts, names={"127.0.0.1", "localhost", "[::1]", *hosts}, headers=headers)
     return app
 
 
