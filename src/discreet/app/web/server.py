@@ -131,8 +131,8 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        # The text of the error stays in the server's log. Starlette sends this response past `NamedHosts`, so that
-        # its headers are set here.
+        # The text of the error stays in the server's log. Starlette sends this response past
+        # `NamedHosts`, so that its headers are set here.
         response = await from_route(request, HTTPError("InternalError", FAULT))
         response.headers.update(HEADERS | {"Cache-Control": "no-store"})
         return response
