@@ -74,3 +74,11 @@ def test_a_name_that_is_a_module_too_stays_what_the_package_offers() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, names], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False", "True", "True"]
+
+
+def test_the_probe_is_a_function_however_often_it_is_asked_for() -> None:
+    """A package of its name took its place once it had been used."""
+    pytest.importorskip("torch")
+    code = "from discreet import learning as m; import discreet.learning.training.trainer; m.probe, print(callable(m.probe))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"]

@@ -26,7 +26,7 @@ from discreet.learning.clipping import taps
 OURS = str(Path(discreet.__file__).parent)
 THEIRS = str(Path(torch.__file__).parent)
 LOADERS = str(Path(THEIRS, "utils", "data"))
-PROBE = str(Path(OURS, "learning", "probe", "safety.py"))
+PROBE = str(Path(OURS, "learning", "probing", "safety.py"))
 NUMPY, CPU, FROM_NUMPY = Tensor.numpy, Tensor.cpu, torch.from_numpy
 
 

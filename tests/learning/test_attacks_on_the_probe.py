@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from discreet import DiscreetError, InvalidInput, NotPrivate, Public, Unsupported
 from discreet.learning import Trainer
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.safety import Medians, probe
+from discreet.learning.probing.safety import Medians, probe
 
 from .zoo import loss
 

@@ -14,7 +14,7 @@ from discreet import NotPrivate, Unsupported
 from discreet.learning.clipping import batching
 from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.clipping.isolation import Shared, each_of, shared
-from discreet.learning.probe.safety import made_up, probe
+from discreet.learning.probing.safety import made_up, probe
 
 from .zoo import loss, naive
 

@@ -16,7 +16,7 @@ from discreet.learning import Flat, PerLayer
 from discreet.learning.clipping import taps
 from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.clipping.norms import factors
-from discreet.learning.probe.safety import probe
+from discreet.learning.probing.safety import probe
 from discreet.learning.training.pooling import built, owned, pooled
 
 from .zoo import naive

@@ -16,7 +16,7 @@ from discreet.learning.clipping import routes as plan
 from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.clipping.losses import CrossEntropy, per_example
 from discreet.learning.clipping.norms import factors
-from discreet.learning.probe.single_examples import pick
+from discreet.learning.probing.single_examples import pick
 
 from .zoo import ZOO, B, loss, made, naive
 

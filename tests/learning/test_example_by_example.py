@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from discreet import DiscreetError, NotPrivate, Unsupported
 from discreet.learning import routes
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.safety import made_up, probe
+from discreet.learning.probing.safety import made_up, probe
 
 from .zoo import loss, naive
 

@@ -122,7 +122,7 @@ def test_all_nans_are_one_unit_as_in_sql() -> None:
 
 
 def test_mixing_at_an_even_size_is_seen() -> None:
-    from discreet.learning.probe.safety import probe
+    from discreet.learning.probing.safety import probe
 
     class Mixes(nn.Module):
         def __init__(self) -> None:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from discreet import NotPrivate, Public
 from discreet.learning import Trainer
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.safety import made_up, probe
-from discreet.learning.probe.single_examples import Measured
+from discreet.learning.probing.safety import made_up, probe
+from discreet.learning.probing.single_examples import Measured
 
 from .zoo import differing, rows_of
 

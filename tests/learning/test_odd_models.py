@@ -17,8 +17,8 @@ from discreet.learning.clipping.engine import ClippingEngine
 from discreet.learning.clipping.isolation import each_of, shared
 from discreet.learning.clipping.layers import Convolved, padded, patch_gram
 from discreet.learning.clipping.taps import ProductTap, Target
-from discreet.learning.probe.safety import made_up, probe
-from discreet.learning.probe.single_examples import LARGEST
+from discreet.learning.probing.safety import made_up, probe
+from discreet.learning.probing.single_examples import LARGEST
 
 from .zoo import loss, naive
 

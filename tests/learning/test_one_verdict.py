@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from discreet import NotPrivate, learning
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe import single_examples
-from discreet.learning.probe.safety import made_up, probe
-from discreet.learning.probe.single_examples import BatchComparison, in_float64
+from discreet.learning.probing import single_examples
+from discreet.learning.probing.safety import made_up, probe
+from discreet.learning.probing.single_examples import BatchComparison, in_float64
 
 RUNS = 10
 

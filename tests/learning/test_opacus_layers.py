@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     layers = pytest.importorskip("opacus.layers")
 
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.safety import made_up, probe
+from discreet.learning.probing.safety import made_up, probe
 
 from .zoo import naive
 

@@ -17,7 +17,7 @@ from torch.nn.utils import parametrizations, rnn
 from discreet import DiscreetError, Unsupported
 from discreet.learning.clipping import layers
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.safety import made_up, probe
+from discreet.learning.probing.safety import made_up, probe
 
 from .zoo import naive
 

@@ -19,7 +19,7 @@ from discreet import Halted, InvalidInput, NotPrivate, Public, Unsupported
 from discreet import accounting as acc
 from discreet.learning import SGD, Examples, Trainer, without_batch_norm
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.safety import made_up, probe
+from discreet.learning.probing.safety import made_up, probe
 from discreet.sampling import Entropy, SeededEntropy
 
 from .test_people import moved

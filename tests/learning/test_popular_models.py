@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from discreet import DiscreetError, NotPrivate, Unsupported
 from discreet.learning import without_batch_norm
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.safety import made_up, probe
+from discreet.learning.probing.safety import made_up, probe
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

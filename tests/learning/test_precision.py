@@ -14,7 +14,7 @@ from discreet import InvalidInput, NotPrivate, Public, Unsupported
 from discreet.learning import Automatic, Examples, Flat, Performance, PerLayer, Trainer
 from discreet.learning.clipping import isolation, layers
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.safety import probe
+from discreet.learning.probing.safety import probe
 from discreet.sampling import Entropy
 
 from .zoo import ZOO, B, made

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from discreet import InvalidInput, NotPrivate, Public, Unsupported
 from discreet.learning import Examples, Trainer
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.safety import made_up, probe
+from discreet.learning.probing.safety import made_up, probe
 from discreet.sampling import Entropy
 
 from .zoo import loss, naive

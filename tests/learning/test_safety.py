@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from discreet import InvalidInput, NotPrivate, Unsupported
 from discreet.learning import without_batch_norm
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.safety import made_up, probe
-from discreet.learning.probe.single_examples import BatchComparison
+from discreet.learning.probing.safety import made_up, probe
+from discreet.learning.probing.single_examples import BatchComparison
 
 from .. import warm
 from .zoo import ZOO, differing, loss, made

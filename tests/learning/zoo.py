@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discreet.learning.clipping.engine import ClippingEngine
-from discreet.learning.probe.single_examples import BatchComparison, measure
+from discreet.learning.probing.single_examples import BatchComparison, measure
 
 B = 5
 

@@ -1,8 +1,8 @@
 """Learns privately with PyTorch: DP-SGD on the user's own model, federated learning, PATE, image features.
 
 A user brings the model, the loss and the data; the price is known before training. `clipping` bounds the
-gradient of each example, `probe` tries whether a model lets examples meet, `training` runs the steps. Linear
-models, trees and statistics of tables are in `discreet.tabular`, which needs no torch.
+gradient of each example, `probing` tries whether a model lets examples meet, `training` runs the steps.
+Linear models, trees and statistics of tables are in `discreet.tabular`, which needs no torch.
 
 A name's module is imported when the name is first used.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .estimators import DPClassifier as DPClassifier
     from .estimators import DPRegressor as DPRegressor
     from .estimators import SGDLogisticRegression as SGDLogisticRegression
-    from .probe.safety import probe as probe
+    from .probing.safety import probe as probe
     from .training.callbacks import Progress as Progress
     from .training.callbacks import PublicSet as PublicSet
     from .training.data import Augment as Augment

@@ -30,7 +30,7 @@ from ..._errors import Halted, InvalidInput, Unsupported
 from ..._public import Public
 from ...accounting import Event
 from ...sampling import Entropy
-from ..probe.safety import BATCH
+from ..probing.safety import BATCH
 from .callbacks import PublicSet
 from .data import Examples
 from .optimizers import Adam, warmup_cosine

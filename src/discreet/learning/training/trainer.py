@@ -35,8 +35,8 @@ from ...sampling import Entropy
 from ..clipping.batching import forked_generator, generators, placed
 from ..clipping.engine import ClippingEngine
 from ..clipping.norms import Adaptive, Clipping, as_clipping
-from ..probe.safety import made_up, probe
-from ..probe.single_examples import SMALL_BATCH, pick
+from ..probing.safety import made_up, probe
+from ..probing.single_examples import SMALL_BATCH, pick
 from . import checkpoints, federated
 from .callbacks import Progress, PublicSet, ReleasedWeights, StepWatch
 from .clipped_sums import Summands
