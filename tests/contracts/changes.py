@@ -21,6 +21,7 @@ from .case import Case
 
 # Fields that stay what they are, each with the reason.
 KEPT = {
+    "selection": "fits the form's groups, and is made by `Query`, which is a case of its own",
     "public": "the steward's declarations; the tables are made to have them",
     "workers": "how many processes train teachers",
     "progress": "a callback",

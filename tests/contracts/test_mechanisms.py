@@ -185,7 +185,7 @@ NOW = {
 # One run takes 10 ms and more: audits that can fail are in `make test-all`, and these are tried in `make test`.
 TRIED_ELSEWHERE = {
     *("AIM", "CopyDistance", "Independent", "MST", "MWEM"),
-    *("Query", "WorkloadQuery"),
+    *("FormQuestion", "Query", "WorkloadQuery"),
 }
 
 

@@ -399,6 +399,7 @@ OTHERWISE = {
     "during": "takes names of periods: every session is also asked about one",
     "as_analyst": "reads nothing: every session is also asked as an analyst",
     "dummy": "reads nothing but the public facts",
+    "receipt": "reads the ledger alone: tests/curator/test_receipts.py",
 }
 
 

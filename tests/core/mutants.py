@@ -56,6 +56,12 @@ _SOURCES, _SCAN, _COMPILE = (
 FORMS = (
     # Descriptions.
     Mutant(
+        "prefixes in capital letters are read",
+        "core/sources.py",
+        're.compile(r"[a-z]+[0-9]+", re.ASCII)',
+        're.compile(r"[a-zA-Z]+[0-9]+", re.ASCII)',
+    ),
+    Mutant(
         "a narrower range is believed",
         "core/domain.py",
         "            and self.low <= other.low <= other.high <= self.high\n",

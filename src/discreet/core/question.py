@@ -246,12 +246,24 @@ class FormQuestion(QuestionMechanism):
             selection=question.selection,
         )
 
-    def finish(self, released: NoisyNumbers) -> tuple[dict[str, Any], None]:
+    @property
+    def error(self) -> Callable[..., Any] | None:
+        return self._error if self.noises else None
+
+    def _error(self, confidence: float = 0.95) -> tuple[int, ...]:
+        """Return for each measure how far, with probability `confidence`, its noise is from zero at most."""
+        return tuple(noise.error(confidence) for noise in self.noises)
+
+    def finish(self, released: NoisyNumbers) -> tuple[dict[str, Any], Callable[..., Any] | None]:
         def plain(arrays: list[Any]) -> tuple[tuple[Any, ...], ...]:
             return tuple(tuple(map(shown, array.tolist())) for array in arrays)
 
         keys = tuple(tuple(map(shown, k)) for k in released.keys)
-        return {"keys": keys, "measures": plain(released.measures), "choices": plain(released.choices)}, None
+        return {
+            "keys": keys,
+            "measures": plain(released.measures),
+            "choices": plain(released.choices),
+        }, self.error
 
 
 def shown_groups(exact: Exact, is_shown: Any, gathered: bool = False) -> Exact:

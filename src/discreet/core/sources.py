@@ -25,6 +25,7 @@ Assumes:   the engine computes each node as `tables.semantics` says, and what th
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -168,6 +169,8 @@ class Carried:
         return f"{self.unit.removesuffix('u')}m" if self.of_rows and not self.single else None
 
 
+# The form of a prefix.
+_PREFIX = re.compile(r"[a-z]+[0-9]+", re.ASCII)
 # What is known of a number of rows; a table of more than 10**15 rows does not exist.
 COUNTED = number(0, 1e15, integral=True, nullable=False)
 
@@ -186,6 +189,10 @@ def scope_of(node: From) -> Scope:
     prefixes = list(_prefixes(node))
     if len(set(prefixes)) < len(prefixes):
         raise QueryError(f"two parts of this query have one prefix: {', '.join(prefixes)}.")
+    # Small letters, as engines take "T0c1" and "t0c1" for one column; then a number, so that the name of a
+    # column says whose it is: no prefix with what a part adds to it is another prefix with what that adds.
+    if odd := [prefix for prefix in prefixes if not _PREFIX.fullmatch(prefix)]:
+        raise QueryError(f"a prefix has small letters and a number, such as t0, and {odd[0][:20]!r} has not.")
     return _scope(node)
 
 

@@ -126,6 +126,7 @@ class Curator(Door):
     """Keeps one dataset: its door, its accounts and its budgets, live mechanisms and runs."""
 
     @classmethod
+    @_require.check_options
     def create(
         cls,
         path: str | Path,
