@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import discreet as dp
 from discreet import InvalidInput
 from discreet.app.cli import app
-from discreet.app.cli.dossier import ASK
+from discreet.app.cli.dossier import ASK, _markdown
 from discreet.mechanisms import noise, noisy_count
 
 TEMPLATE = tomllib.loads((Path(dp.__file__).parent / "data/dossier.toml").read_text("utf-8"))
@@ -242,6 +242,15 @@ def test_only_the_ledger_is_read_without_its_key_and_names_are_no_markup():
     with pytest.raises(InvalidInput, match="exists already"):
         run()
     run("--force")
+
+
+def test_the_title_is_no_markup_and_a_file_is_no_folder():
+    assert _markdown("Dossier: <script>", [], []).startswith("# Dossier: \\<script\\>")
+    stays()
+    Path("taken").write_text("mine")
+    with pytest.raises(InvalidInput, match="'taken' is a file"):
+        run("--out", "taken")
+    assert Path("taken").read_text() == "mine"
 
 
 def test_an_audit_stands_beside_what_is_proved_and_finds_missing_noise(monkeypatch):

@@ -139,3 +139,12 @@ def test_a_report_for_excel_has_a_sheet_for_each_answer(stays):
     names, numbers = book.worksheets[1].values
     assert names == ("n", "n_low", "n_high", "n_low", "n_low_low", "n_low_high")
     assert numbers[3] == 2 * numbers[0]
+
+
+def test_a_name_with_a_character_that_no_sheet_holds_does_not_stop_the_report(stays):
+    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'discreet[formats]'")
+    people = dp.open("stays.csv", schema="stays.csv.schema.toml")
+    people.sql('SELECT COUNT(*) AS "a\x1bb" FROM stays', epsilon=0.5)
+    assert run(app, ["report", "stays.csv", "--out", "all.xlsx"]).exception is None
+    (sheet,) = openpyxl.load_workbook("all.xlsx").worksheets
+    assert next(sheet.values)[0] == "a\\x1bb"

@@ -299,6 +299,7 @@ SQL = {
     "groups": LIMIT,
     "weights": ((), {"n0": 3}),
     "other": (False, True),
+    "min_people": (None, None, 2),
 }
 TICKS = {
     "horizon": (1, 3, 3, 3, 4, None),

@@ -67,6 +67,8 @@ def dossier(
     files = [out / name for name in ("registry.yaml", "dossier.md", "dossier.html")]
     for file in files:
         forms.check(file, force=force, data=[path], makes_folder=True)
+    if out.exists() and not out.is_dir():
+        raise InvalidInput(f"--out is a folder, and {str(out)!r} is a file. Name another one.")
     curator = read_only(path)
     facts = _facts(curator)
     words_of = resources.files("discreet").joinpath("data/dossier.toml").read_text("utf-8")
@@ -81,7 +83,7 @@ def dossier(
     head = [("Data", f"{facts['table']}, version {facts['version']}"), *label_rows(explanation.risk)]
     head += [("Signed head of the ledger", facts["anchor"]), ("Made by", f"discreet {__version__}")]
     title = f"Dossier: {facts['table']}"
-    out.mkdir(exist_ok=True)
+    out.mkdir(exist_ok=True, parents=True)
     texts = (_yaml(registry), _markdown(title, head, parts), _html(title, head, parts))
     for file, text in zip(files, texts, strict=True):
         forms.write(file, text, force=force)
@@ -290,7 +292,7 @@ def _html(title: str, head: Sequence[tuple[str, str]], parts: Parts) -> str:
 
 
 def _markdown(title: str, head: Sequence[tuple[str, str]], parts: Parts) -> str:
-    lines = [f"# {title}", "", *_rows(("", ""), head)]
+    lines = [f"# {_cell(title)}", "", *_rows(("", ""), head)]
     for name, sections in parts:
         lines += ["", f"## {name}"]
         for section in sections:

@@ -19,6 +19,7 @@ from ... import session as sessions
 from ..._drawing import STYLE, Markup, element, page, table
 from ..._errors import InvalidInput, MissingExtra
 from ..._round import UpperAmount
+from ..._text import visible
 from ...accounting import from_json
 from ...curator import STEWARD, Ledger, books, receipts, values
 from ...curator.accounts import SPENDING
@@ -193,15 +194,20 @@ def _sheets(ledger: Ledger) -> Iterator[tuple[str, list[list[Any]]]]:
 
 def _cells(answer: Answer, confidence: float) -> list[list[Any]]:
     """Return an answer as rows, the first with names, each number followed by the ends of its interval. A
-    text that a spreadsheet would compute is marked as a text."""
+    text that a spreadsheet would compute is marked as a text; characters that no sheet can hold are shown by
+    their numbers."""
     intervals = answer.interval(confidence)
     columns: list[list[Any]] = []
     for name in answer.columns:
-        columns.append([charts.harmless(v) if isinstance(v, str) else v for v in (name, *answer[name])])
+        columns.append([_text(v) if isinstance(v, str) else v for v in (name, *answer[name])])
         for i, end in enumerate(("low", "high") if name in intervals else ()):
             ends = [None if pair is None else pair[i] for pair in intervals[name]]
-            columns.append([charts.harmless(f"{name}_{end}"), *ends])
+            columns.append([_text(f"{name}_{end}"), *ends])
     return list(map(list, zip(*columns, strict=True)))
+
+
+def _text(text: str) -> str:
+    return charts.harmless(visible(text))
 
 
 def write_answer(path: Path, answer: Answer, confidence: float, *, force: bool) -> None:
