@@ -350,7 +350,7 @@ WRITER = (
     Mutant(
         "one of two zeros stands for both",
         _SCAN,
-        "aliased(_canonical(c, sql(c)), c.name) for c in side",
+        "aliased(canonical(c, sql(c)), c.name) for c in side",
         "aliased(sql(c), c.name) for c in side",
         survives="no operator tells the two zeros apart",
     ),

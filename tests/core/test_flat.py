@@ -16,10 +16,13 @@ import discreet as dp
 from discreet import DiscreetError
 from discreet._registry import from_json, to_json
 from discreet.accounting import basic
+from discreet.core.domain import text
 from discreet.core.exact import Exact, measure, statements
 from discreet.core.flat import MAX_ROWS, packed, unpacked
+from discreet.core.nodes import Column
 from discreet.core.operators import OPERATORS
 from discreet.core.question import CONSTRUCTED, FormQuestion, Question
+from discreet.core.sources import From, Marked, scan_of, scope_of
 from discreet.query import Query
 from discreet.tables.engines.duckdb import engine_of
 
@@ -162,6 +165,19 @@ def test_what_was_tampered_with_is_refused_or_keeps_its_price() -> None:
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_what_was_tampered_with_is_refused_or_keeps_its_price_often(seed: int) -> None:
     assert sum(outcomes(seed=seed, times=2000)) > 100
+
+
+def test_marks_that_double_the_statement_nest_only_so_deep() -> None:
+    """Ten levels took 1.5 seconds to write, before the charge: found by an attacker."""
+    public = Shape("", "").public()
+    node: From = scan_of(public, "codes", "s0")
+    for level in range(12):
+        if level < 5:
+            assert scope_of(node)
+        pair = (Column(f"s{level + 1}c0", text()), Column(f"s{level}c0", text()))
+        node = Marked(scan_of(public, "codes", f"s{level + 1}"), f"m{level}", node, (pair,), counted=True)
+    with pytest.raises(DiscreetError, match="nests too deep"):
+        scope_of(node)
 
 
 def test_a_mark_that_counts_without_a_pair_is_refused() -> None:

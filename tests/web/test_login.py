@@ -108,6 +108,9 @@ class TestProxy:
                 Settings(state=tmp_path, **wrong)
         with pytest.raises(InvalidInput, match=r"--from is an address or a network: .*localhost"):
             Settings(state=tmp_path, trust_header="X-User", trust_from=("localhost",))
+        for name in ("", "X Y", "Host", "Cookie", "Authorization", "X-Us\u00e9r", "X-User\n"):
+            with pytest.raises(InvalidInput, match="is no header that only a proxy sets"):
+                Settings(state=tmp_path, trust_header=name, trust_from=("::1",))
 
 
 class Provider:
@@ -283,6 +286,30 @@ class TestOpenId:
         now = time.time()
         monkeypatch.setattr("discreet.app.web.auth.time.time", lambda: now + 601)
         assert client.get(path, params=query).status_code == 401
+
+    @pytest.mark.parametrize("at", ["nan", "inf", "99999999999", "-1", "0"])
+    def test_a_time_that_the_browser_made_up_is_refused(self, app, provider, at):
+        client = Client(app)
+        path, query = self.begun(client, provider)
+        ((name, value),) = dict(client.cookies).items()
+        assert "at=" in value
+        forged = {name: re.sub(r"at=\d+", f"at={at}", value)}
+        assert Client(app, cookies=forged).get(path, params=query).status_code == 401
+        assert client.get(path, params=query).status_code == 200
+
+    def test_log_ins_by_the_provider_shut_nobody_out(self, tmp_path, provider):
+        """They counted as guesses: ten of an address in a minute, and no token was taken from it."""
+        app = application(
+            tmp_path, oidc=provider.issuer, oidc_client="discreet", oidc_secret="hidden", logins=2
+        )
+        client = Client(app)
+        for _ in range(4):
+            path, query = self.begun(client, provider)
+            assert client.get(path, params=query | {"state": "x"}).status_code == 401
+        token, _ = app.state.store.issue_token("ann@example.org", 1)
+        form = {"token": token, "next": "/"}
+        assert client.post("/login", data=form, headers={"origin": "http://testserver"}).status_code == 303
+        app.state.store.close()
 
     def test_who_has_no_account_is_told_so(self, app, provider):
         client = Client(app)

@@ -230,6 +230,10 @@ def test_reports_that_are_none_are_refused(survey):
         assert reply.status_code == 422
         assert reply.json()["error"]["kind"] == "InvalidRequest"
         assert "MYNAME" not in reply.text
+    # a page of another site, in the browser of somebody who visits it
+    for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
+        reply = httpx.post(f"{survey[0]}/reports", json={"reports": {"smoke": 1}}, headers=headers)
+        assert reply.status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,18 @@ from .form import Form
 from .measures import Bounding, Choice, GroupKey, Measure, grid
 from .nodes import Column, Expr, Literal, literal, make, sql
 from .operators import double, if_
-from .scan import Kinds, Reader, all_of, binary, clean, coalesced, convert, integer_literal, not_null
+from .scan import (
+    Kinds,
+    Reader,
+    all_of,
+    binary,
+    canonical,
+    clean,
+    coalesced,
+    convert,
+    integer_literal,
+    not_null,
+)
 from .sources import columns_of
 
 
@@ -392,7 +403,7 @@ class Compiler:
 
     def _rows(self, columns: list[tuple[str, Node]]) -> SelectNode:
         """Return SELECT of the unit, the keys and the arguments of every row."""
-        keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.form.keys)]
+        keys = [aliased(self._key_value(k), f"k{i}") for i, k in enumerate(self.form.keys)]
         projections = [aliased(node, alias) for alias, node in columns]
         carried = self.reader.carried
         units = [aliased(name(carried.unit), u) for u in self.units]
@@ -414,12 +425,15 @@ class Compiler:
         keys = [] if self.form.known_keys else [f"k{i}" for i in range(len(self.form.keys))]
         return [*self.weights, *keys]
 
-    def _key_value(self, x: Expr) -> Node:
+    def _key_value(self, key: GroupKey) -> Node:
         """Return a key for comparison: a stored column that is declared as categories as it is, without a
-        conversion to DOUBLE, and any other expression as computed."""
+        conversion to DOUBLE, and any other expression as computed; a number whose values are not public in
+        its canonical form, as the hash would tell 0.0 from -0.0, and which of them stands for a group follows
+        the order of rows."""
+        x = key.expression
         if isinstance(x, Column) and x.name in self.raw and not isinstance(self.raw[x.name][0], Bounds):
             return name(f"{x.name}r")
-        return sql(x)
+        return canonical(x, sql(x)) if key.values is None else sql(x)
 
     def _indexed(self, keys: tuple[GroupKey, ...], names: list[str]) -> SelectNode:
         """Return SELECT of rows with the index of their group among all combinations of public keys, in the

@@ -303,7 +303,7 @@ class Reader:
         columns = {c.name: c for e in compared for c in walk(e) if isinstance(c, Column)}
         outside = scope_of(node.child).keys()
         own, inner = ([c for n, c in columns.items() if (n in outside) is side] for side in (True, False))
-        values, matches = ([aliased(_canonical(c, sql(c)), c.name) for c in side] for side in (own, inner))
+        values, matches = ([aliased(canonical(c, sql(c)), c.name) for c in side] for side in (own, inner))
         kept = [aliased(name(c.name), f"{prefix}k{i}") for i, c in enumerate(own)]
         same = [
             (semantics.Same if c.domain.nullable else exp.EQ)(this=sql(c), expression=name(f"{prefix}k{i}"))
@@ -370,7 +370,7 @@ class Reader:
         whose = self._whose(node.child)
         assert whose is not None
         unit = name(whose.unit)
-        keys = [_canonical(k, sql(k)) for k in node.keys]
+        keys = [canonical(k, sql(k)) for k in node.keys]
         query = select(
             aliased(unit, f"{node.prefix}u"),
             aliased(convert(unit.copy(), "text"), f"{node.prefix}w"),
@@ -487,7 +487,7 @@ def _one_zero(x: Node) -> Node:
     return semantics.Canonical(this=x, kind="number")
 
 
-def _canonical(x: Expr, node: Node) -> Node:
+def canonical(x: Expr, node: Node) -> Node:
     """Return the SQL of an expression, a number in its canonical form."""
     return _one_zero(node) if x.domain.kind is Kind.NUMBER else node
 
@@ -525,7 +525,7 @@ def _per_unit(function: str, argument: Expr | None) -> Node:
         return convert(exp.Count(this=exp.Distinct(expressions=[sql(argument)])), "double")
     x = sql(clean(argument))
     if function in ("min", "max"):
-        return _canonical(argument, exp.Min(this=x) if function == "min" else exp.Max(this=x))
+        return canonical(argument, exp.Min(this=x) if function == "min" else exp.Max(this=x))
     places, (step, _, _) = decimal_places(argument.domain), grid(argument.domain)
     # how many integers there are to 1; a step of the grid may also be a multiple of 1
     per_one = double(float(1 / step) if places is None else 10.0**places)

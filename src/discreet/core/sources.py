@@ -169,6 +169,8 @@ class Carried:
         return f"{self.unit.removesuffix('u')}m" if self.of_rows and not self.single else None
 
 
+# The most copies of a source in one statement; one of ten levels took 1.5 seconds to write.
+MAX_COPIES = 32
 # The form of a prefix.
 _PREFIX = re.compile(r"[a-z]+[0-9]+", re.ASCII)
 # What is known of a number of rows; a table of more than 10**15 rows does not exist.
@@ -217,15 +219,7 @@ def _scope(node: From) -> Scope:
         _naming(child, *node.columns)
         return {**child, **{f"{node.prefix}p{i}": c.domain for i, c in enumerate(node.columns)}}
     if isinstance(node, Marked):
-        right = _naming(_scope(node.right), *(inner for _, inner in node.pairs))
-        _naming(child, *(own for own, _ in node.pairs))
-        _naming({**child, **right}, *node.on, kind=Kind.BOOLEAN)
-        if any(own.domain.kind is not inner.domain.kind for own, inner in node.pairs):
-            raise QueryError("a mark compares values of two kinds.")
-        if node.counted and not node.pairs:
-            raise QueryError("a mark counts the values of its first pair, and has none.")
-        counts = {f"{node.prefix}{end}": COUNTED for end in "nc" if node.counted}
-        return {**child, f"{node.prefix}m": boolean(nullable=True), **counts}
+        return {**child, **_marked(node, child)}
     _naming(child, *node.keys, *(argument for _, argument in node.aggregates))
     own = {f"{node.prefix}k{i}": key.domain for i, key in enumerate(node.keys)}
     try:
@@ -234,6 +228,28 @@ def _scope(node: From) -> Scope:
     except Refusal as error:
         raise QueryError(f"{error}.") from None
     return {**own, f"{node.prefix}w": text()}
+
+
+def _marked(node: Marked, child: Scope) -> Scope:
+    """Return the columns that a mark adds to its child's."""
+    right = _naming(_scope(node.right), *(inner for _, inner in node.pairs))
+    _naming(child, *(own for own, _ in node.pairs))
+    _naming({**child, **right}, *node.on, kind=Kind.BOOLEAN)
+    if any(own.domain.kind is not inner.domain.kind for own, inner in node.pairs):
+        raise QueryError("a mark compares values of two kinds.")
+    if node.counted and not node.pairs:
+        raise QueryError("a mark counts the values of its first pair, and has none.")
+    if _copies(node) > MAX_COPIES:
+        raise QueryError("NOT IN nests too deep: each level reads what is inside it twice.")
+    counts = {f"{node.prefix}{end}": COUNTED for end in "nc" if node.counted}
+    return {f"{node.prefix}m": boolean(nullable=True), **counts}
+
+
+def _copies(node: From) -> int:
+    """Return how often the writer reads the innermost part of a source: a mark that counts reads its right
+    side twice."""
+    inner = max(map(_copies, children(node)), default=1)
+    return 2 * _copies(node.right) if isinstance(node, Marked) and node.counted else inner
 
 
 def fold_domain(function: str, argument: Expr | None) -> ValueDomain:

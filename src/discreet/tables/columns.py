@@ -37,7 +37,13 @@ ID_KINDS = {
     "date": "days",
     "time": "times",
     "zoned time": "times with a time zone",
+    # Each is a kind of its own: to compare two of them, an engine would convert one, which fails on days that
+    # the finer one cannot hold.
+    "coarse time": "times in seconds",
+    "short time": "times in milliseconds",
+    "fine time": "times in nanoseconds",
 }
+_PRECISIONS = {"TIMESTAMP_S": "coarse time", "TIMESTAMP_MS": "short time", "TIMESTAMP_NS": "fine time"}
 # Kinds with the same canonical texts as another one.
 _SAME_ID = {"wide": "integer"}
 # A value of these kinds has only one usual text, unlike 7.5, which may also be written 7.50 or 75e-1.
@@ -103,14 +109,16 @@ def id_kind_of(type_: str) -> str:
     if type_.startswith("DECIMAL"):
         return "decimal"
     if type_.startswith("TIMESTAMP"):
-        return "zoned time" if type_.endswith("ZONE") else "time"
+        return "zoned time" if type_.endswith("ZONE") else _PRECISIONS.get(type_, "time")
     return "wide" if type_ in _WIDE else kind_of(type_)
 
 
 def coarse(kind: str) -> str:
     """Return the kind of `KINDS` to which a kind of `ID_KINDS` belongs; one of `KINDS` is returned as it
     is."""
-    return {"wide": "number", "decimal": "number", "time": "date", "zoned time": "date"}.get(kind, kind)
+    if kind.endswith("time") and kind in ID_KINDS:
+        return "date"
+    return {"wide": "number", "decimal": "number"}.get(kind, kind)
 
 
 def can_match(first: str, second: str) -> bool:

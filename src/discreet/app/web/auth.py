@@ -116,8 +116,8 @@ class OpenId:
         are not identified."""
         kept = dict(parse_qsl(cookie))
         now, state = time.time(), kept.get("state", "")
-        began = float(kept.get("at", "0"))
-        if not state or not same(state.encode(), query.get("state", "").encode()) or now - began > BEGUN:
+        is_recent = 0 <= now - float(kept.get("at", "nan")) <= BEGUN
+        if not state or not same(state.encode(), query.get("state", "").encode()) or not is_recent:
             raise ValueError("this log-in was not begun here")
         while self._finished and next(iter(self._finished.values())) < now - BEGUN:
             self._finished.popitem(last=False)

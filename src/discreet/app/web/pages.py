@@ -631,13 +631,13 @@ async def login(request: Request) -> Response:
     if person is None:
         wrong = WRONG_NAME if name else WRONG_TOKEN
         return _login_page(request, 401, form.get("next", ""), wrong=wrong, by_name=name[:64])
-    return _logged_in(request, address, person, RedirectResponse(_page_here(form.get("next", "")), 303))
-
-
-def _logged_in(request: Request, address: str, person: Person, response: Response) -> Response:
-    """Open a session for a person who was identified, and return the response with its cookie."""
     # Behind a proxy all come from one address: there only wrong guesses count, and right ones by name.
     request.app.state.gate.logins.give_back(address)
+    return _logged_in(request, person, RedirectResponse(_page_here(form.get("next", "")), 303))
+
+
+def _logged_in(request: Request, person: Person, response: Response) -> Response:
+    """Open a session for a person who was identified, and return the response with its cookie."""
     _count_guess(request, f"person {person.name}")
     settings = request.app.state.settings
     response.set_cookie(
@@ -662,6 +662,10 @@ def _oidc(request: Request) -> tuple[OpenId, str, str]:
     provider, settings = request.app.state.gate.oidc, request.app.state.settings
     if provider is None:
         raise HTTPError("NotFound", "this server knows no OpenID provider.")
+    # Nothing is guessed here: these requests count by themselves, like any other, so that whoever sends them
+    # shuts nobody out who has a token.
+    if not request.app.state.gate.rates.take(f"oidc {_address(request)}"):
+        raise HTTPError("TooManyRequests", "too many log-ins. Wait a moment.", {"Retry-After": "1"})
     scheme = "https" if settings.secure else "http"
     # The host is one of this server's names (`server.NamedHosts`).
     return provider, f"{scheme}://{request.headers['host']}/login/back", f"{cookie_name(settings)}_oidc"
@@ -671,7 +675,6 @@ def _oidc(request: Request) -> tuple[OpenId, str, str]:
 async def begin_oidc(request: Request) -> Response:
     """Send a browser to the OpenID provider."""
     provider, back, cookie = _oidc(request)
-    _count_guess(request, _address(request))
     page = _page_here(request.query_params.get("next", ""))
     try:
         address, kept = await asyncio.to_thread(provider.begin, back, page)
@@ -689,7 +692,6 @@ async def begin_oidc(request: Request) -> Response:
 async def finish_oidc(request: Request) -> Response:
     """Open a browser session for somebody whom the OpenID provider sends back."""
     provider, back, cookie = _oidc(request)
-    _count_guess(request, address := _address(request))
     kept, query = request.cookies.get(cookie, ""), dict(request.query_params)
     try:
         name, page = await asyncio.to_thread(provider.finish, back, kept, query)
@@ -701,7 +703,7 @@ async def finish_oidc(request: Request) -> Response:
     if person is None:
         return _login_page(request, 403, "", wrong=UNKNOWN.format(name[:64]))
     # No redirect: after one from another site, the browser would not send the new cookie ("strict").
-    response = _logged_in(request, address, person, render(request, "back.html", page=_page_here(page)))
+    response = _logged_in(request, person, render(request, "back.html", page=_page_here(page)))
     response.delete_cookie(cookie, secure=request.app.state.settings.secure, httponly=True, samesite="lax")
     return response
 

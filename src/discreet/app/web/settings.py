@@ -3,6 +3,7 @@ leave."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -19,6 +20,10 @@ from .sessions import Folders
 # A finite number above zero, and an integer of at least 1.
 Amount = Annotated[float, POSITIVE]
 Count = Annotated[int, at_least(1)]
+
+
+# The name of a header that says who somebody is: a name of a header, and none that browsers or servers set.
+_OWN_HEADER = re.compile(r"(?:X-[A-Za-z0-9-]+|Remote-[A-Za-z0-9-]+)", re.ASCII | re.IGNORECASE)
 
 
 def is_safe(address: str) -> bool:
@@ -109,6 +114,11 @@ class Settings:
             raise InvalidInput(
                 "give --trust-header with --from, the address or network of the proxy that sets it: without "
                 "it, anybody could write the header. Nothing was started."
+            )
+        if self.trust_header is not None and not _OWN_HEADER.fullmatch(self.trust_header):
+            raise InvalidInput(
+                f"{self.trust_header!r} is no header that only a proxy sets. Take one such as X-Remote-User: "
+                "X-, and letters, digits and hyphens."
             )
         if self.oidc is not None and not (self.oidc_client and is_safe(self.oidc)):
             raise InvalidInput(

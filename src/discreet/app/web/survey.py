@@ -37,7 +37,7 @@ from ... import _system, local
 from ..._errors import InvalidInput
 from ..._registry import to_json
 from . import bodies, charts
-from .auth import BODY_SECONDS, BoundedRequest, Rates
+from .auth import BODY_SECONDS, BoundedRequest, Rates, check_origin
 from .problems import HTTPError
 from .rendering import TEMPLATES
 from .server import HEADERS, STATIC, STRICT, NamedHosts
@@ -336,6 +336,7 @@ def build_survey(
 
     @app.post("/reports")
     async def take(request: Request) -> JSONResponse:
+        check_origin(request)
         if not proxy and not senders.take(request.client.host if request.client else "?"):
             busy = "too many reports come from this address. Nothing was kept. Try again in a minute."
             return HTTPError("TooManyRequests", busy, {"Retry-After": "60"}).response()
