@@ -272,11 +272,11 @@ def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[],
         origin = origins.get(name, f".{name}")
         if name.startswith("_") or importlib.util.find_spec(origin, package) is None:
             raise _require.no_attribute(f"module {package!r}", name, origins)
-        found = importlib.import_module(origin, package)
+        thing = importlib.import_module(origin, package)
         if name in origins and origin != f".{name}":
-            found = getattr(found, name)
-        setattr(module, name, found)
-        return found
+            thing = getattr(thing, name)
+        setattr(module, name, thing)
+        return thing
 
     return list(origins), find, lambda: sorted(origins)
 

@@ -39,11 +39,11 @@ ID_KINDS = {
     "zoned time": "times with a time zone",
     # Each is a kind of its own: to compare two of them, an engine would convert one, which fails on days that
     # the finer one cannot hold.
-    "coarse time": "times in seconds",
-    "short time": "times in milliseconds",
-    "fine time": "times in nanoseconds",
+    "time_s": "times in seconds",
+    "time_ms": "times in milliseconds",
+    "time_ns": "times in nanoseconds",
 }
-_PRECISIONS = {"TIMESTAMP_S": "coarse time", "TIMESTAMP_MS": "short time", "TIMESTAMP_NS": "fine time"}
+_PRECISIONS = {"TIMESTAMP_S": "time_s", "TIMESTAMP_MS": "time_ms", "TIMESTAMP_NS": "time_ns"}
 # Kinds with the same canonical texts as another one.
 _SAME_ID = {"wide": "integer"}
 # A value of these kinds has only one usual text, unlike 7.5, which may also be written 7.50 or 75e-1.
@@ -116,7 +116,7 @@ def id_kind_of(type_: str) -> str:
 def coarse(kind: str) -> str:
     """Return the kind of `KINDS` to which a kind of `ID_KINDS` belongs; one of `KINDS` is returned as it
     is."""
-    if kind.endswith("time") and kind in ID_KINDS:
+    if kind == "zoned time" or kind in ("time", *_PRECISIONS.values()):
         return "date"
     return {"wide": "number", "decimal": "number"}.get(kind, kind)
 
