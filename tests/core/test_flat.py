@@ -213,6 +213,13 @@ WRONG: dict[str, Callable[[list[Any]], Any]] = {
     "an unknown field": _row(0, "literal", ["import", "os"]),
     "an empty field": _row(0, "literal", []),
     "an unknown operator": _row(0, "call", "system", ["list"]),
+    "too few arguments": lambda form: [["literal", 1], ["call", "+", ["list", ["#", 0]]], *form],
+    "too many arguments": lambda form: [
+        ["literal", True],
+        ["call", "not", ["list", ["#", 0], ["#", 0]]],
+        *form,
+    ],
+    "a case of nothing": lambda form: [["literal", 1], ["call", "case", ["list", ["#", 0]]], *form],
     "an unknown kind": _row(0, "domain", "money", 0.0, 1.0, False, None, True, False, True, False),
     "a row that is a word": lambda form: ["scan", *form[1:]],
     "too many rows": lambda form: [form[0]] * (MAX_ROWS + 1),
@@ -222,7 +229,7 @@ WRONG: dict[str, Callable[[list[Any]], Any]] = {
 @pytest.mark.parametrize("wrong", list(WRONG), ids=str)
 def test_what_is_no_form_is_refused_with_an_error_of_ours(wrong: str) -> None:
     description = json.loads(text_of(PERSON[0].query().question))
-    with pytest.raises(DiscreetError, match=r"form|declared|cannot be|kind|day|operator|row"):
+    with pytest.raises(DiscreetError, match=r"form|declared|cannot be|kind|day|operator|row|take"):
         from_json(description | {"form": WRONG[wrong](description["form"])})
 
 

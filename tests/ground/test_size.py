@@ -20,7 +20,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 69_470
+CODE_LINES = 69_480
 MODULES = 343
 PUBLIC_NAMES = 526
 

@@ -23,11 +23,13 @@ from functools import cache
 from typing import Any
 
 from .._public import Public
+from ..tables import semantics
 from .domain import ValueDomain
 from .errors import QueryError
 from .form import Form
 from .measures import Bounding, Choice, GroupKey, Measure
-from .nodes import Call, Column, Literal, make
+from .nodes import Call, Column, Literal, make, sql
+from .operators import OPERATORS
 from .sources import Filtered, Joined, Marked, Projected, Scan, UnitAggregate, United, scan_of
 
 # The name of each class in descriptions, which ledgers store: names never change.
@@ -123,10 +125,22 @@ def _made(cls: Any, fields: dict[str, Any], public: Public) -> Any:
         if not _is(value, hints[name]):
             raise QueryError(f"{name} of a {_NAMES[cls]} cannot be {value!r}.")
     if cls is Call:
-        return make(fields["op"], *fields["args"])
+        return _call(fields["op"], fields["args"])
     if cls is Scan:
         return scan_of(public, **fields)
     return cls(public=public, **fields) if cls is Form else cls(**fields)
+
+
+def _call(op: str, args: tuple[Any, ...]) -> Call:
+    """Return a call; refuse a number of arguments with which its operator cannot be written."""
+    call = make(op, *args)
+    try:
+        OPERATORS[op].sql(*(sql(arg) if isinstance(arg, Literal) else semantics.name("x") for arg in args))
+    except (IndexError, TypeError, ValueError):
+        raise QueryError(f"{op!r} does not take {len(args)} arguments.") from None
+    if op == "case" and len(args) < 3:
+        raise QueryError("'case' takes a condition, a value, and what else.")
+    return call
 
 
 def _is(value: Any, hint: Any) -> bool:
